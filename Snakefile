@@ -119,8 +119,9 @@ except WorkflowError:
 cores = plan.settings.execution.threads or everything
 
 DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read artifacts
-# Behind a command that shows results: plugins add measures, files of tables and parts of the report.
-WITH_PLUGINS = ["--run.plugins", json.dumps(plan.settings.plugins)] if plan.settings.plugins else []
+# Behind a command that shows results: plugins add measures, files of tables and parts of the report. A resource of rules and
+# no param, as where a plugin lies changes no result.
+WITH_PLUGINS = f"--run.plugins {quote(json.dumps(plan.settings.plugins))}" if plan.settings.plugins else ""
 
 
 wildcard_constraints:

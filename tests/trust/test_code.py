@@ -27,8 +27,8 @@ CALLS = {
 }  # fmt: skip
 # placeholders of shell lines that are quoted already, or numbers, or written in the rules themselves
 QUOTED = {
-    "params.args", "resources.how", "resources.start", "threads", "wildcards.kind", "wildcards.shard",
-    "wildcards.shards", "params.command", "params.sheet",
+    "params.args", "resources.how", "resources.with_plugins", "resources.start", "threads", "wildcards.kind",
+    "wildcards.shard", "wildcards.shards", "params.command", "params.sheet",
 }  # fmt: skip
 
 

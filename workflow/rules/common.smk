@@ -132,4 +132,4 @@ def print_about(command, option, value, log):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(value, file)
         file.flush()
-        shell("python -P -m tandem {command:q} {option:q} {file.name:q} {WITH_PLUGINS:q} 2>&1 | tee {log:q}")
+        shell("python -P -m tandem {command:q} {option:q} {file.name:q} 2>&1 | tee {log:q}")

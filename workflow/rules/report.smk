@@ -47,11 +47,11 @@ rule table:
         local(f"{VIEWS}/tables/{{table}}.log"),
     conda:
         DATA
-    params:
+    resources:
         with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem table --plan {input.plan:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
+        "python -P -m tandem table --plan {input.plan:q} --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q} && cp {input.plan:q} {output.plan:q}"
 
 
 rule report:
@@ -68,10 +68,11 @@ rule report:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         rows=json.dumps(plan.tables.systems()),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
         "python -P -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
-        " --out {output:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        " --out {output:q} {resources.with_plugins} 2>&1 | tee {log:q}"

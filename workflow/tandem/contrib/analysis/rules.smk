@@ -19,11 +19,12 @@ rule notebook:
     wildcard_constraints:
         notebook="|".join(plan.view("analysis").notebooks),  # names of datasets have hyphens, too
     params:
-        with_plugins=WITH_PLUGINS,
         artifact=lambda wildcards: planned(plan.view("analysis").stage, wildcards.notebook).folder,
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output.notebook:q} {resources.with_plugins} 2>&1 | tee {log:q}"
 
 
 rule error_table:
@@ -39,10 +40,11 @@ rule error_table:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         errors=lambda wildcards: planned(plan.view("analysis").errors).folder,
         sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
         "python -P -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
-        " --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        " --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q}"

@@ -11,8 +11,9 @@ rule audits:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         parts=lambda wildcards: planned(plan.view("audits").manifests),
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem audits --parts {params.parts:q} --out {output.page:q} --table {output.table:q} {resources.with_plugins} 2>&1 | tee {log:q}"

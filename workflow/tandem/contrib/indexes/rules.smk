@@ -11,8 +11,9 @@ rule index_tradeoffs:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         stage=lambda wildcards: planned(plan.view("tradeoffs").stage).manifest,
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem index-tradeoffs --stage {params.stage:q} --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q}"

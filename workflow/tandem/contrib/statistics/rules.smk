@@ -14,12 +14,13 @@ rule statistics_table:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         artifacts=lambda wildcards: json.dumps(
             {name: stage.folder for name, stage in plan.view("statistics").counted(wildcards.table).stages.items()}
         ),
         presence=lambda wildcards: json.dumps(plan.view("statistics").counted(wildcards.table).absent),
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
         "python -P -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
-        " --presence {params.presence:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        " --presence {params.presence:q} --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q}"

@@ -28,8 +28,8 @@ rule sweep:
         sweep=r"[A-Za-z0-9_-]+",
     conda:
         DATA
-    params:
+    resources:
         with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem sweep --points {input.points:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
+        "python -P -m tandem sweep --points {input.points:q} --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"

@@ -13,8 +13,9 @@ rule fidelity:
     conda:
         DATA
     params:
-        with_plugins=WITH_PLUGINS,
         rows=lambda wildcards: json.dumps([it.row for it in planned(plan.view("fidelity").compared)]),
+    resources:
+        with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} {params.with_plugins:q} 2>&1 | tee {log:q}"
+        "python -P -m tandem fidelity --rows {params.rows:q} --out {output.csv:q} {resources.with_plugins} 2>&1 | tee {log:q}"
