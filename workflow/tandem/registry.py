@@ -59,7 +59,10 @@ class Registry(Generic[T]):
             if name in self._entries or (plugin and name in self.own_sources):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             if plugin:
-                import_module("tandem.extras.plugin_checks").check_entry(self.what, name, entry)
+                # not by `import_module`: it decides no result
+                importlib.import_module("tandem.extras.plugin_checks").check_entry(
+                    self.what, name, entry
+                )
                 self._plugins[name] = plugin
             self._entries[name] = entry
             if self._decides and not is_own:

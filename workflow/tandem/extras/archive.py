@@ -100,7 +100,6 @@ def _unpack(path: Path) -> None:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (tarfile.TarError, EOFError, ValueError) as error:
         hint = "delete it in the storage, and the next run makes it again"
-        problem = (
-            str(error).partition("\n")[0].rstrip(":")
-        )  # tarfile has a line for each compression that it tried
+        # tarfile has a line for each compression that it tried
+        problem = str(error).partition("\n")[0].rstrip(":")
         raise UserError(f"{path}: not a whole archive ({problem}); {hint}") from None

@@ -87,16 +87,13 @@ def _is_scalar(annotation: Any) -> bool:
     return get_origin(annotation) is Literal or annotation in _SCALARS
 
 
-def check_first_result(name: str, loss: "Callable[..., Tensor]") -> "Callable[..., Tensor]":
-    """Return the loss; at its first call, a `UserError` where it does not return a scalar."""
-    is_checked = False
+def check_results(name: str, loss: "Callable[..., Tensor]") -> "Callable[..., Tensor]":
+    """Return the loss, which is a `UserError` where it does not return a scalar."""
 
     def compute(*tensors: "Tensor") -> "Tensor":
-        nonlocal is_checked
+        """Return the loss of a batch."""
         result = loss(*tensors)
-        if not is_checked:
-            _require_scalar(name, result)
-            is_checked = True
+        _require_scalar(name, result)
         return result
 
     return compute

@@ -71,7 +71,7 @@ def _find_loss(
     loss = partial(registry[name], **read_options(registry[name], section))
     if registry.plugin(name) is None:
         return loss
-    checked: Callable[..., Tensor] = load("extras.plugin_checks:check_first_result")(
+    checked: Callable[..., Tensor] = load("extras.plugin_checks:check_results")(
         f"{registry.what} {name}", loss
     )
     return checked
