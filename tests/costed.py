@@ -50,4 +50,4 @@ def make_machine():
         "lines": 10.0,
     }
     work, starts = dict.fromkeys(("encode", "rerank"), 0.5), dict.fromkeys(START_ENVIRONMENTS, 1.0)
-    return Hardware("mine", 2.0, work, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})
+    return Hardware("mine", 2.0, work, 8, dict.fromkeys(RATES, math.inf) | rates, starts, 2, 0, {})

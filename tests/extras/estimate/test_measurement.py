@@ -9,7 +9,7 @@ from tiny_project import ROOT
 
 from tandem.extras.estimate import measurement
 from tandem.extras.estimate.measurement import Speed, describe_processor, measure_once
-from tandem.extras.estimate.resources import Hardware
+from tandem.extras.estimate.resources import Hardware, Work
 
 ENTRIES = ROOT / "config/hardware"
 
@@ -36,7 +36,8 @@ def test_a_machine_of_half_the_speed_takes_twice_as_long(keep):
     keep(tflops=0.21)
     written, here = Hardware.load(ENTRIES, "cpu"), Hardware.load_scaled(ENTRIES, "cpu")
     assert written.layers == 0.42
-    assert here.seconds("dual", 1e15) == pytest.approx(2 * written.seconds("dual", 1e15))
+    work = Work("dual", 1e15)
+    assert here.seconds(work) == pytest.approx(2 * written.seconds(work))
     assert here.rates == written.rates
     assert "0.50 times as fast, in fp32" in here.origin["this machine"]
 

@@ -95,7 +95,8 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     memory += sum(measure_learning_weights(shape, params.lora) for shape in (encoder, decoder))
     # beside adapters the gradient of the weights that stay is not computed
     passes = FORWARD_AND_BACKWARD - (1 if params.lora else 0)
-    return Work("dual", passes * forward * steps, memory=memory, disk=4 * weights, steps=steps)
+    operations = passes * forward * steps
+    return Work("dual", operations, encoder.hidden, memory=memory, disk=4 * weights, steps=steps)
 
 
 @cost("generated")
@@ -126,7 +127,7 @@ def estimate_generated(stage: Stage, setting: Setting) -> Work:
         + 4 * (encoder.parameters + decoder.parameters)
         + 12 * rows * decoder.vocabulary
     )
-    return Work("encode", operations, memory=memory, disk=disk)
+    return Work("encode", operations, encoder.hidden, memory=memory, disk=disk)
 
 
 @cost("score_generated")
@@ -143,7 +144,8 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
         + measure_mapped_tokens(tokens, setting)
         + BYTES_PER_ID * passages
     )
-    return Work("rerank", shape.forward(count, length), memory=memory, disk=4.0 * count)
+    operations = shape.forward(count, length)
+    return Work("rerank", operations, shape.hidden, memory=memory, disk=4.0 * count)
 
 
 @derived_size("expanded")

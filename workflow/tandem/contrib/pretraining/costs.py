@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 from tandem.contrib.pretraining.options import (
     CoCondenserTrain,
@@ -13,6 +14,7 @@ from tandem.contrib.pretraining.options import (
 from tandem.extras.estimate.model_costs import (
     BYTES_PER_TRAINED_WEIGHT,
     FORWARD_AND_BACKWARD,
+    count_updated_numbers,
     measure_activations,
 )
 from tandem.extras.estimate.resources import (
@@ -30,6 +32,9 @@ _USUAL_HEAD_LAYERS = 2
 # objectives that look at logits of every token
 _ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")
 _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
+_UPDATES_PER_LOGIT = (
+    6  # times that one is written or read: those three, each also in the precision of products
+)
 
 
 @cost("pretrain")
@@ -37,8 +42,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     """Estimate pre-training: the passages of a step forward and backward, under the head of the objective.
 
     Spans of a passage are two, each of the mean of `crop_shortest` and `crop_longest` of it; of the inverse cloze task
-    one is the passage. Hidden tokens, of some objectives all tokens, pass a projection to the vocabulary; heads
-    and decoders add layers.
+    one is the passage. Predicted tokens pass a projection to the vocabulary; heads and decoders add layers.
     """
     params, tokens = params_of(stage), stage.upstream["tokens"]
     train, objective = params.train, params.objective
@@ -55,7 +59,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
         count *= 1 + span  # its own tokens, as a part of the passage's
     length = passage + DUAL_SPECIAL
 
-    operations = shape.forward(count, length)
+    operations, logits = shape.forward(count, length), 0.0
     if not isinstance(train, CropTrain | IctTrain):
         if objective == "tsdae":  # the decoder is the encoder once more
             layers = shape.layers
@@ -65,8 +69,8 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
             usual = _HEAD_LAYERS.get(objective, _USUAL_HEAD_LAYERS)
             layers = getattr(train, "decoder_layers", usual)
         head = replace(shape, layers=layers)
-        projected = count * passage * (1.0 if objective in _ALL_TOKENS else train.mask_probability)
-        operations += head.forward(count, length) + 2 * projected * shape.hidden * shape.vocabulary
+        logits = count * passage * _count_predictions(train, objective) * shape.vocabulary
+        operations += head.forward(count, length) + 2 * logits * shape.hidden
 
     memory: float = PROCESS_BYTES + setting.held + BYTES_PER_TRAINED_WEIGHT * shape.parameters
     memory += measure_activations(shape, count * length, setting, length)
@@ -76,6 +80,22 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
             * min(count * length, setting.execution.micro_tokens)
             * shape.vocabulary
         )
+    updated = count_updated_numbers(shape, count * length, setting) + _UPDATES_PER_LOGIT * logits
     return Work(
-        "dual", FORWARD_AND_BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters
+        "dual",
+        FORWARD_AND_BACKWARD * operations * steps,
+        shape.hidden,
+        updated * steps,
+        memory=memory,
+        disk=4 * shape.parameters,
     )
+
+
+def _count_predictions(train: Any, objective: str) -> float:
+    """Return how often a token is predicted on average: by the encoder if it is hidden, and by a head or a decoder."""
+    if objective == "tsdae":  # the encoder predicts none
+        return 1.0
+    hidden: float = train.mask_probability
+    if objective == "mlm":
+        return hidden
+    return hidden + (1.0 if objective in _ALL_TOKENS else hidden)

@@ -169,7 +169,7 @@ def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost |
         return None
     try:
         work = cost[stage.kind](stage, setting)
-        computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
+        computing = hardware.seconds(work)
         passing = sum(rows / hardware.rates[name] for name, rows in work.rows)
         before = sum(rows / hardware.rates[name] for name, rows in work.alone)
     except Exception as error:

@@ -28,6 +28,9 @@ BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 e
 FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
 
 _CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
+# A micro-batch fills a gradient of the whole vocabulary and adds it to the sum; a step reads that, and reads and writes
+# weights and moments.
+_UPDATES_PER_MICRO_BATCH, _UPDATES_PER_STEP = 2, 4
 # one of so many is set apart where there is no dev (extras/validation/validation_sets.py)
 _TRAINING_QUERIES_PER_VALIDATED = 10
 
@@ -65,6 +68,7 @@ def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
     return Work(
         "encode",
         shape.forward(texts, tokens) + of_inputs,
+        shape.hidden,
         rows=(("encoded", texts * tokens),),
         memory=PROCESS_BYTES + 4 * shape.parameters,
         disk=texts * bytes_per_vector[params_of(stage).dtype],
@@ -172,7 +176,13 @@ def estimate_checkpoint(stage: Stage, setting: Setting) -> Work:
     share, steps = 0.0, 0
     if number:
         share, steps = 1 / parts, ceil((whole.steps or 0) / parts)
-    return replace(whole, operations=whole.operations * share, disk=4 * whole.disk, steps=steps)
+    return replace(
+        whole,
+        operations=whole.operations * share,
+        updated=whole.updated * share,
+        disk=4 * whole.disk,
+        steps=steps,
+    )
 
 
 @cost("model")
@@ -191,9 +201,10 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     vectors = stage.upstream.get("passages")
     list_size = 0 if vectors else train.visit_size + added
     dev_queries, dev_depth = count_validated(stage, setting)
-    operations, validation, weights, activations = 0.0, 0.0, 0.0, 0.0
+    operations, validation, weights, activations, updated = 0.0, 0.0, 0.0, 0.0, 0.0
     of_inputs, of_dev_inputs = 0.0, 0.0  # which no budget counts
     memory: float = PROCESS_BYTES + setting.held
+    learns_vocabulary = not (params.lora or train.freeze_layers)
 
     if objective != "cross":
         tokens = stage.upstream["tokens"]
@@ -220,6 +231,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         weights += separate_weights * shape.parameters
         memory += separate_weights * measure_learning_weights(shape, params.lora)
         activations += encoders * measure_activations(shape, tokens_per_step, setting, passage)
+        if learns_vocabulary:
+            updated += encoders * count_updated_numbers(shape, tokens_per_step, setting)
 
     if objective != "dual":
         tokens = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
@@ -240,6 +253,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         memory += measure_learning_weights(shape, None if is_frozen else params.lora)
         if not is_frozen:
             activations += measure_activations(shape, queries * readings * length, setting, length)
+            if learns_vocabulary:
+                updated += count_updated_numbers(shape, queries * readings * length, setting)
 
     memory += activations + measure_mapped_tokens(tokens, setting)
 
@@ -254,7 +269,22 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
 
     steps, validations = count_steps(stage, setting, operations, validation)
     operations = (operations + of_inputs) * steps + (validation + of_dev_inputs) * validations
-    return Work(objective, operations, memory=memory, disk=4 * weights, steps=steps)
+    return Work(
+        objective,
+        operations,
+        shape.hidden,
+        updated * steps,
+        memory=memory,
+        disk=4 * weights,
+        steps=steps,
+    )
+
+
+def count_updated_numbers(shape: EncoderShape, tokens: float, setting: Setting) -> float:
+    """Return the numbers of a vocabulary's vectors that a step of so many tokens fills, adds or updates."""
+    micro_batches = ceil(tokens / setting.execution.micro_tokens)
+    times = _UPDATES_PER_MICRO_BATCH * micro_batches + _UPDATES_PER_STEP
+    return float(times * shape.vocabulary * shape.hidden)
 
 
 def _count_encoding(

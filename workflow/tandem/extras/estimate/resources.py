@@ -38,6 +38,7 @@ RATES = (
     "hits",
     "lines",
     "listed",
+    "updated",
     "run",
     "files",
     "flat_search",
@@ -67,6 +68,7 @@ class Hardware:
     - passages read and written; tokens made, and tokens on their way through an encoder, beside its matrix products;
     - passages indexed; queries of BM25 on a corpus of a million passages, and their hits;
     - lines of runs that are fused or scored; queries that training lists are drawn for (`listed`);
+    - numbers of a vocabulary's vectors that a training fills, adds or updates (`updated`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
       the processor's threads, and steps from node to neighbour in a graph (`hops`).
@@ -75,6 +77,7 @@ class Hardware:
     name: str
     peak: float  # TFLOP/s of large matrix products in the precision that training uses
     mfu: dict[str, float]  # kind of work → share of the peak that its model operations reach
+    width: int  # numbers of a token in the layers that reach these shares
     rates: dict[str, float]
     # environment → seconds until a job begins to compute, and that it ends in
     start: dict[str, float]
@@ -102,6 +105,7 @@ class Hardware:
             name=name,
             peak=float(entry["peak_tflops"]),
             mfu=entry["mfu"],
+            width=int(entry["mfu_width"]),
             rates=rates,
             start=entry["start_seconds"],
             activation_bytes=int(entry["activation_bytes"]),
@@ -132,15 +136,25 @@ class Hardware:
             hardware, peak=hardware.peak * factor, origin={**hardware.origin, "this machine": note}
         )
 
-    def seconds(self, kind: str, operations: float) -> float:
-        """Return how long so many model operations of a kind of work take on one device."""
-        return operations / (self.peak * 1e12 * self.mfu[kind])
+    def seconds(self, work: "Work") -> float:
+        """Return how long the models of a stage's work take on one device.
+
+        Matrix products grow with the square of a layer's width, all else of it with the width: in narrow layers the
+        rest of the time, which is not spent on products, is the larger part. Wide ones are taken to reach no more than
+        was measured.
+        """
+        if work.kind is None:
+            return 0.0
+        products = work.operations / (self.peak * 1e12)
+        rest = products * (1 / self.mfu[work.kind] - 1)
+        narrower = max(1.0, self.width / (work.width or self.width))
+        return products + rest * narrower + work.updated / self.rates["updated"]
 
 
 def _check_figures(path: Path, entry: Any) -> None:
     """Refuse an entry of config/hardware/ that lacks a figure, or has one that is not a number above 0."""
     entry = entry if isinstance(entry, dict) else {}
-    single = ["peak_tflops", "activation_bytes", "held_mib"]
+    single = ["peak_tflops", "mfu_width", "activation_bytes", "held_mib"]
     single += [key for key in ("layers_tflops", "layers_tflops_in_fp32") if key in entry]
     for key in single:
         _check_figure(f"{path}: ", entry, key)
@@ -293,6 +307,9 @@ class Work:
     # what its model operations are, one of `MODEL_WORK`; None without a model
     kind: str | None = None
     operations: float = 0.0  # floating-point operations of models
+    width: int = 0  # numbers of a token in their layers; 0 where no time depends on it
+    # numbers that they pass beside: of a vocabulary's gradient, of logits
+    updated: float = 0.0
     # a rate's name, and what passes at it without a model; shards share it
     rows: tuple[tuple[str, float], ...] = ()
     # the same by one job, before the shards begin or when they have ended
