@@ -32,9 +32,8 @@ _USUAL_HEAD_LAYERS = 2
 # objectives that look at logits of every token
 _ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")
 _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
-_UPDATES_PER_LOGIT = (
-    6  # times that one is written or read: those three, each also in the precision of products
-)
+# times that one is written or read: those three numbers, each also in the precision of products
+_UPDATES_PER_LOGIT = 6
 
 
 @cost("pretrain")
