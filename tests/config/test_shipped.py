@@ -98,10 +98,11 @@ def test_the_schema_of_configurations_refuses_mistakes(content, part):
     assert part in " ".join(map(str, Draft202012Validator(schema).iter_errors(content)))
 
 
-@pytest.mark.parametrize("name", sorted(generated()))
-def test_generated_files_are_those_of_the_models(name):
-    # `make reference` writes them anew.
-    assert (ROOT / name).read_text() == generated()[name]
+def test_generated_files_are_those_of_the_models():
+    """`make reference` writes them anew."""
+    pages = generated()
+    assert "docs/configuration.md" in pages
+    assert [name for name, text in pages.items() if (ROOT / name).read_text() != text] == []
 
 
 def sections(section=Section):
