@@ -2,7 +2,7 @@
 
 from tandem.evaluation.layouts import name_system
 from tandem.report.grids import LEVEL, describe_p, format_difference, format_number, mark
-from tandem.report.results import FilledRow, Table
+from tandem.report.results import BestSystem, FilledRow, Table
 
 _MOST_NAMED = 4  # rows of a sentence; the table has all
 
@@ -15,9 +15,8 @@ def answer_question(table: Table) -> list[str]:
     best = table.best
     if best is None:
         return []
-    among = f" on {best.among}" if best.among else ""
     value = format_number(best.value, 1)
-    sentence = f"{best.system} has the highest {best.measure}{among}: {value}"
+    sentence = f"{best.system} has the highest {best.measure}{name_scored_queries(best)}: {value}"
     if best.gain is not None:
         is_sure = best.p is not None and best.p < LEVEL
         surely = "" if is_sure else ", which is not significant"
@@ -34,6 +33,11 @@ def answer_question(table: Table) -> list[str]:
             f"{name_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly."
         )
     return sentences
+
+
+def name_scored_queries(best: BestSystem) -> str:
+    """Return ` on 20 queries` as a sentence goes on; empty where all rows of the table are scored by the same."""
+    return f" on {best.among}" if best.among else ""
 
 
 def rank_rows(table: Table) -> list[FilledRow]:

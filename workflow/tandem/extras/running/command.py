@@ -25,7 +25,7 @@ from tandem.config.merging import read_yaml
 from tandem.errors import UserError, nearest
 from tandem.extras.import_path import for_stages, with_library
 from tandem.extras.plan import FullPlan
-from tandem.extras.report.table_answers import list_hurt, name_losses
+from tandem.extras.report.table_answers import list_hurt, name_losses, name_scored_queries
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
 from tandem.extras.running.warm_server import serve_warm
@@ -411,9 +411,9 @@ def list_answer_lines(table: Table, page: Path) -> list[str]:
         gain, p = f"{format_difference(best.gain, 1)} over {best.over}", format_p(best.p)
         p += "" if best.p is not None and best.p < LEVEL else ": not significant"
     worse = list_hurt(table)
-    among = f" on {best.among}" if best.among else ""
+    value = f"{format_number(best.value, 1)}{name_scored_queries(best)}"
     return [
-        f"best    {best.system}: {best.measure} {format_number(best.value, 1)}{among}",
+        f"best    {best.system}: {best.measure} {value}",
         f"gain    {gain}",
         f"p       {p}",
         f"hurt    {name_losses(worse) if worse else 'nothing, significantly'}",
