@@ -1,4 +1,4 @@
-"""The relevance that a format gives: whole numbers, which are stored in 32 bits."""
+"""The relevance that a format gives, and labels of its training lists: whole numbers, which are stored in 32 bits."""
 
 from typing import Literal
 
@@ -61,3 +61,42 @@ def test_one_grade_among_many_is_named(grade):
         tabulate_judgements(rows)
     judged = "qrels: split dev: the relevance of passage b for query q"
     assert str(error.value) == f"{judged} is {grade!r}; {NEEDED}"
+
+
+class LabelledEntry(Dataset):
+    source: Literal["labelled"]
+    label: float
+
+
+class Labelled(Graded):
+    """The same passage in a training list, with the label of its entry and a teacher's score."""
+
+    def __init__(self, job: DatasetJob, entry: LabelledEntry) -> None:
+        Source.__init__(self, job, entry)
+        self.grade = 1
+        self.label = entry.label
+        self.places = {"corpus": "passage", "queries": "question"}
+
+    def read_lists(self):
+        yield "q", "d", self.label, 0.7
+
+
+@pytest.fixture
+def make_labelled(make, monkeypatch):
+    """`make_labelled(label)`: a dataset of one passage that stands in a list so."""
+    entries = dataset_format._entries | {"labelled": Labelled}
+    monkeypatch.setattr(dataset_format, "_entries", entries)
+    return lambda label: make("d", {"source": "labelled", "label": label})
+
+
+@pytest.mark.parametrize("label", [0.7, 1.5, 2.0**31])
+def test_a_label_that_is_a_score_is_refused_with_its_pair(make_labelled, label):
+    with pytest.raises(UserError) as error:
+        make_labelled(label)
+    listed = "lists: the label of passage d for query q"
+    assert str(error.value) == f"{listed} is {label}; {NEEDED}, a score stands behind the label"
+
+
+def test_a_label_with_a_decimal_point_may_be_whole(make_labelled):
+    [(query, [(doc, label, score)])] = Collection(make_labelled(1.0)).lists()
+    assert (query, doc, label, score) == ("q", "d", 1, pytest.approx(0.7))

@@ -105,9 +105,9 @@ def run(job: Job[DatasetParams]) -> None:
         )
         tables.write_batches(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra["answers"] = _write_answers(answers, queries, draft, warnings)
-        extra["lists"] = _write_lists(
-            sums["lists"].of(source.read_lists()), queries, corpus.ids, draft, warnings
-        )
+        require_whole_labels = load("extras.whole_labels:require_whole_labels")
+        listed = sums["lists"].of(require_whole_labels(source.read_lists()))
+        extra["lists"] = _write_lists(listed, queries, corpus.ids, draft, warnings)
         further: Json = {}
         for name, entry in DATASET_PARTS.items():
             further[name] = load(entry)(sums[name], source, corpus.ids, draft, warnings)
