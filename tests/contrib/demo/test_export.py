@@ -19,8 +19,9 @@ from trec import iter_trec
 
 from tandem.cli import run
 from tandem.cluster.progress import Progress
-from tandem.contrib.demo.export import PAGE, create_folder, hold, write_flat
+from tandem.contrib.demo.export import PAGE, create_folder, write_flat
 from tandem.errors import UserError
+from tandem.extras.drafts import hold
 from tandem.extras.report.page import render_markdown
 from tandem.models.saving import DualShape
 from tandem.retrieval.embeddings import Embeddings
@@ -294,6 +295,13 @@ def test_a_run_of_any_split_in_trecs_format(built, tmp_path):
     assert not (folder / "run.trec").exists()
     lines = [line.split() for line in trained.read_text().splitlines()]
     assert (len(lines), lines[0][5]) == (open_artifact(folder).manifest.facts["lines"], folder.name)
+
+
+def test_the_draft_that_a_killed_export_of_a_run_left_is_removed(built, tmp_path):
+    left = tmp_path / f".bm25.trec.{2**31}"
+    left.write_text("half")
+    exported(built, tmp_path / "bm25.trec", "bm25", "--run")
+    assert [path.name for path in tmp_path.iterdir()] == ["bm25.trec"]
 
 
 @pytest.mark.parametrize("system", ["rocketqav2.retriever", "bm25+ce_bm25neg"])

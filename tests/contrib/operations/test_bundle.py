@@ -43,6 +43,13 @@ def finished(configured_toy, project, write_table):
     return configured_toy
 
 
+def test_the_draft_that_a_killed_bundle_left_is_removed(finished, run_command):
+    left = Path(f".baseline.tar.gz.{2**31}")
+    left.write_text("half")
+    assert run_command("bundle", "baseline", "toy.yaml")[0] == 0
+    assert not left.exists()
+
+
 def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(
     finished, project, run_command, tmp_path_factory, monkeypatch
 ):

@@ -5,15 +5,12 @@ Or a system's run, or its scores as the files that MTEB's `ResultCache` reads, o
 confidence (nAUC), and times, which are in the manifests.
 """
 
-import fcntl
-import glob
 import json
 import math
-import os
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -36,6 +33,7 @@ from tandem.data.runs import iter_ranking, write_trec
 from tandem.errors import UserError, nearest
 from tandem.evaluation.measures import Qrels
 from tandem.evaluation.scores import score_run
+from tandem.extras.drafts import draft_file, hold, remove_abandoned
 from tandem.extras.planning import split_groups
 from tandem.extras.report.page import render_markdown
 from tandem.extras.searched_indexes import COPIES_FILE
@@ -53,7 +51,7 @@ from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import open_artifact
-from tandem.store.files import partial_path, replacing, write_json, write_text
+from tandem.store.files import replacing, write_json, write_text
 from tandem.store.job import Job
 
 PAGE = Path(__file__).parent / "assets/export.md"
@@ -167,8 +165,8 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
     say(f"export {ranking.key} · {ranking.manifest.facts['lines']:,} lines")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as partial:
-            write_trec(partial, iter_ranking(ranking, dataset), ranking.key)
+        with draft_file(out) as draft:
+            write_trec(draft, iter_ranking(ranking, dataset), ranking.key)
     except OSError as error:
         raise UserError(f"{error.filename or out}: cannot be written: {error.strerror}") from None
     print(f"{out}: the run of {system} on {split or plan.split}")
@@ -202,35 +200,6 @@ def create_folder(folder: Path) -> Iterator[Path]:
         raise UserError(
             f"{error.filename or folder}: cannot be written: {error.strerror}"
         ) from None
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove the drafts of a folder whose processes were killed; one that may be another machine's stays."""
-    beginning = partial_path(folder).name.rpartition(".")[0]
-    for draft in folder.parent.glob(f"{glob.escape(beginning)}.*"):
-        process = draft.name.rpartition(".")[2]
-        if draft.is_dir() and process.isdecimal() and not Path("/proc", process).exists():
-            with suppress(OSError), hold(draft) as is_held:
-                if is_held:
-                    shutil.rmtree(draft)
-
-
-@contextmanager
-def hold(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which a process loses as it ends, and yield whether it is held.
-
-    It is not where another process holds it, nor where the file system has no such locks, as some that machines share.
-    """
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_held = True
-        except OSError:
-            is_held = False
-        yield is_held
-    finally:
-        os.close(opened)
 
 
 def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None:

@@ -21,6 +21,7 @@ from tandem.config.merging import merged
 from tandem.contrib.operations.provenance import Target, render_lineage_json, render_lineage_text
 from tandem.errors import UserError, nearest
 from tandem.extras.byte_sizes import format_bytes
+from tandem.extras.drafts import draft_file
 from tandem.extras.language_models.options import HostedModel
 from tandem.extras.plan import FullPlan
 from tandem.extras.report.page import render_markdown
@@ -38,7 +39,7 @@ from tandem.report.results import read_table
 from tandem.stages import KINDS, holding
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
-from tandem.store.files import replacing, sha256, write_json
+from tandem.store.files import sha256, write_json
 from tandem.store.lineage import walk
 
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
@@ -99,9 +100,9 @@ def write_bundle(
     require_writable(out)
     with TemporaryDirectory() as folder:
         files_by_place = gather_files(name, configuration, Path(folder))
-        with replacing(out) as partial:  # files by name, no times, no owners
+        with draft_file(out) as draft:  # files by name, no times, no owners
             (_write_zip if out.suffix == ".zip" else _write_tar)(
-                dict(sorted(files_by_place.items())), partial, top
+                dict(sorted(files_by_place.items())), draft, top
             )
     size = f"{len(files_by_place) - 1} files, {format_bytes(out.stat().st_size)}"
     print(f"{out}: {size}; unpack it, then: tandem verify {shlex.quote(top)}")
