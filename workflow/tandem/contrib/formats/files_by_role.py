@@ -66,15 +66,9 @@ class OwnFilesSource(JudgedFiles):
             )
         # a file may hold the queries of several splits
         self._queries = list(dict.fromkeys(self._by_split.values()))
-        qrels = list(self._qrels.values())
-        for role, paths in (
-            (PASSAGES_ROLE, self._corpus),
-            (QUERIES_ROLE, self._queries),
-            (QRELS_ROLE, qrels),
-            (ANSWERS_ROLE, self._answers),
-        ):
-            for path in paths:
-                choose_own_reader(path, role)
+        qrels = [(path, QRELS_ROLE) for path in self._qrels.values()]
+        for path, role in (*self._list_texts(), *qrels):
+            choose_own_reader(path, role)
         self._find_domains(entry, files)
         self.places = {
             "corpus": _name_place(self._corpus, PASSAGES_ROLE),
@@ -169,6 +163,14 @@ class OwnFilesSource(JudgedFiles):
         for path in self._answers:
             for where, record in read_filled(path, ANSWERS_ROLE, choose_own_reader):
                 yield make_answers(where, record)
+
+    def _list_texts(self) -> list[tuple[Path, Role]]:
+        by_role = (
+            (PASSAGES_ROLE, self._corpus),
+            (QUERIES_ROLE, self._queries),
+            (ANSWERS_ROLE, self._answers),
+        )
+        return [(path, role) for role, paths in by_role for path in paths]
 
 
 def _guess_role(listing: Listing, name: str) -> str:

@@ -1,9 +1,11 @@
 """Files of one's own in BEIR's layout; judgements and domains from files that are read by the ends of their names."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tandem.config.datasets import Dataset
+from tandem.contrib.formats.named_columns import find_columns
 from tandem.contrib.formats.options import QRELS_FILES, Beir, WithDomains
 from tandem.contrib.formats.readers import FileReader, choose_reader, read_jsonl
 from tandem.contrib.formats.roles import (
@@ -28,6 +30,7 @@ from tandem.data.sources import (
     dataset_format,
 )
 from tandem.errors import UserError
+from tandem.extras.file_columns import FileColumns
 from tandem.extras.records import count_lines, read_texts
 from tandem.extras.split_names import group_qrels
 from tandem.stages.base import Json
@@ -74,6 +77,17 @@ class JudgedFiles(Source):
             if domain:
                 yield read_text(where, record, "id", number=True), domain
 
+    def list_columns(self) -> list[FileColumns]:
+        """Return what is read of the named columns of each file, and what is not; see `NamesColumns`."""
+        # a file may hold the judgements of several splits
+        judged = [(path, self.judged) for path in dict.fromkeys(self._qrels.values())]
+        domains = [self._domains] if self._domains else []
+        return find_columns([*self._list_texts(), *judged, *domains])
+
+    @abstractmethod
+    def _list_texts(self) -> list[tuple[Path, Role]]:
+        """Return the files of passages, queries and answers, with their roles."""
+
     def _find_domains(self, entry: WithDomains, files: DatasetFiles) -> None:
         if entry.domains:
             path = files.find(entry.domains)
@@ -113,6 +127,10 @@ class BeirQueries(JudgedFiles):
         for where, record in read_jsonl(self._answers, ANSWERS_ROLE):
             yield make_answers(where, record)
 
+    def _list_texts(self) -> list[tuple[Path, Role]]:
+        answers = [(self._answers, ANSWERS_ROLE)] if self._answers else []
+        return [(self._queries, QUERIES_ROLE), *answers]
+
 
 @dataset_format("beir")
 class BeirSource(BeirQueries):
@@ -142,6 +160,9 @@ class BeirSource(BeirQueries):
             make_passage(where, record)
             for where, record in read_jsonl(self._corpus, PASSAGES_ROLE, row)
         )
+
+    def _list_texts(self) -> list[tuple[Path, Role]]:
+        return [(self._corpus, PASSAGES_ROLE), *super()._list_texts()]
 
 
 def make_passage(where: str, record: JsonObject) -> Passage:

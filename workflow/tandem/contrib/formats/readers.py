@@ -248,23 +248,46 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 
+@dataclass(frozen=True)
+class CsvHead:
+    """Describe a CSV file by its first row.
+
+    Attributes:
+        columns: the field of each column by the header's names, `-` of none; None without a header.
+        names: the header's names as they stand there; empty without one.
+        delimiter: a comma, or the semicolon of a header.
+    """
+
+    columns: tuple[str, ...] | None
+    names: list[str]
+    delimiter: str
+
+
+def read_csv_head(path: Path, role: Role) -> CsvHead:
+    """Read the first rows of a CSV file; a `UserError` for a header that lacks a needed field."""
+    first_line = next((line for _, line in iterate_lines(path)), "")
+    names = [name.strip(' "') for name in first_line.split(";")]
+    by_semicolons = len(names) > 1 and match_columns(f"{path}:1", names, role) is not None
+    delimiter = ";" if by_semicolons else ","
+
+    rows = [row for _, row in islice(split_csv(path, delimiter), 1 + _ROWS_COMPARED)]
+    columns = match_columns(f"{path}:1", rows[0], role) if rows else None
+    if rows and columns is None:
+        _refuse_unknown_names(f"{path}:1", rows[0], rows[1:], role)
+    return CsvHead(columns, rows[0] if columns else [], delimiter)
+
+
 def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, field → column) of each row of a CSV file; a row may span lines.
 
     The header's names or the number of columns decide their order. Commas separate columns, or the semicolons of a
     header.
     """
-    first_line = next((line for _, line in iterate_lines(path)), "")
-    names = [name.strip(' "') for name in first_line.split(";")]
-    by_semicolons = len(names) > 1 and match_columns(f"{path}:1", names, role) is not None
-    delimiter, by = (";", "semicolons") if by_semicolons else (",", "commas")
-
-    rows = [row for _, row in islice(split_csv(path, delimiter), 1 + _ROWS_COMPARED)]
-    columns = match_columns(f"{path}:1", rows[0], role) if rows else None
-    if rows and columns is None:
-        _refuse_unknown_names(f"{path}:1", rows[0], rows[1:], role)
+    head = read_csv_head(path, role)
+    columns = head.columns
+    by = "semicolons" if head.delimiter == ";" else "commas"
     orders = {len(columns): columns} if columns else role.columns
-    for number, row in islice(split_csv(path, delimiter), skipped + bool(columns), None):
+    for number, row in islice(split_csv(path, head.delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))
         if order is None:
             allowed = " or ".join(map(str, orders))

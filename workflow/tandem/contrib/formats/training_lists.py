@@ -14,7 +14,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.contrib.formats.files_of_splits import list_by_split, require_splits
+from tandem.contrib.formats.named_columns import RECORDS_READ, find_columns, list_filled_keys
 from tandem.contrib.formats.options import TrainingLists
 from tandem.contrib.formats.rocketqa_tsv import hash_texts
 from tandem.contrib.formats.role_readers import choose_own_reader
@@ -46,6 +47,7 @@ from tandem.data.sources import (
 )
 from tandem.data.splits import choose_splits
 from tandem.errors import UserError
+from tandem.extras.file_columns import FileColumns
 from tandem.extras.list_scores import finds_unscored
 from tandem.extras.records import read_beginning, read_items
 from tandem.extras.split_names import find_splits, split_name
@@ -182,6 +184,23 @@ class TrainingListsSource(Source):
             scores = read.scores[pairs.mentions[part]].tolist()
             for number, doc, label, score in zip(numbers, docs, labels, scores, strict=True):
                 yield queries[number], doc, label, None if isnan(score) else score
+
+    def list_columns(self) -> list[FileColumns]:
+        """Return which keys of the lists in each file are read, and which are not; see `NamesColumns`."""
+        corpus = [(self._corpus, PASSAGES_ROLE)] if self._corpus else []
+        columns = find_columns(corpus)
+        for path in dict.fromkeys(path for _, path in self._paths):
+            keys: dict[str, bool] = {}  # key → whether it is read
+            for where, record in islice(_read_lists(path), RECORDS_READ):
+                text = _find_key(where, record, _QUERY_KEYS)
+                id_key = next((key for key in QUERY_IDS if key in record), None)
+                numbered = _list_numbered_negatives(where, record)
+                read = {text, id_key, *_POSITIVE_KEYS, *_NEGATIVE_KEYS, *numbered}
+                for key in list_filled_keys(record):
+                    keys[key] = key in read or key in _SCORE_KEYS.values()
+            fields = {key: key for key, is_read in keys.items() if is_read}
+            columns.append(FileColumns(path.name, fields, [key for key in keys if not keys[key]]))
+        return columns
 
     @cached_property
     def _read(self) -> "_ListPairs":

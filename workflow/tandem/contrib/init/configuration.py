@@ -15,8 +15,9 @@ from tandem.config.datasets import dataset_format
 from tandem.config.loading import load_settings
 from tandem.config.merging import Raw, gathered, merged
 from tandem.contrib.init.look import SHARES, FoundMachine, Look
-from tandem.errors import UserError
+from tandem.errors import UserError, printable
 from tandem.extras.estimate.resources import TYPICAL_WEB_LENGTHS, estimate_mean_tokens
+from tandem.extras.file_columns import FileColumns, name_alike
 from tandem.models.described import describe_towers
 from tandem.models.folders import find_encoder_files, list_own_files, read_positions
 from tandem.models.ragged import round_up
@@ -361,6 +362,7 @@ def _list_dataset_lines(
         for side in ("passage", "query")
     }
     lines = [f"{key}: {format_yaml(value)}" for key, value in choices.entry.items()]
+    lines += list_unread_lines(collection.columns)
     lines.append(f"language: {format_yaml(language)}")
     lines += (
         []
@@ -392,6 +394,15 @@ def _list_dataset_lines(
         f"# {split}_queries: {choices.fitting.queries[split]}  # {reasons[split]}"
         for split in whole
     ]
+    return lines
+
+
+def list_unread_lines(columns: Sequence[FileColumns]) -> list[str]:
+    """Return a comment for each file, or files alike, with columns that are not read."""
+    lines = []
+    for names, alike in name_alike(columns):
+        if unread := alike.describe_unread():
+            lines.append(f"# not read of {', '.join(map(printable, names))}: {unread}")
     return lines
 
 

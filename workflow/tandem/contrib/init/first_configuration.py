@@ -24,6 +24,7 @@ from tandem.data.reading import is_leftover, strip_packing
 from tandem.errors import NAME, UserError
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.estimate.estimate import sum_costs
+from tandem.extras.file_columns import FileColumns, name_alike
 from tandem.extras.language import describe_misfits
 from tandem.extras.plan import FullPlan
 from tandem.extras.recognition import find_entry
@@ -177,6 +178,16 @@ def format_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + others
 
 
+def describe_columns_read(columns: Sequence[FileColumns]) -> list[str]:
+    """Return a line for each file, or files alike, whose columns have names: which are read, and which are not."""
+    lines = []
+    for names, alike in name_alike(columns):
+        unread = alike.describe_unread()
+        line = f"columns of {format_names(names)}: {alike.describe_read()}"
+        lines.append(f"{line}; not read: {unread}" if unread else line)
+    return lines
+
+
 def describe_choices(choices: Choices) -> list[str]:
     """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
     collection, language = choices.collection, choices.language
@@ -189,6 +200,7 @@ def describe_choices(choices: Choices) -> list[str]:
     return [
         f"data: {choices.entry.get('path') or choices.entry.get('id')}, format {choices.entry['source']}: {sizes}",
         *([f"not read: {format_names(choices.unread)}"] if choices.unread else []),
+        *describe_columns_read(collection.columns),
         *(f"warning: {note}" for note in notes),
         f"language: {language}",
         f"splits: {choices.experiment.sentence}",

@@ -40,6 +40,7 @@ from tandem.data.validate import (
     tabulate_judgements,
 )
 from tandem.errors import UserError
+from tandem.extras.file_columns import FileColumns, NamesColumns
 from tandem.extras.language import TEXTS_SAMPLED, TextSample
 from tandem.extras.own_passages import OwnPassages
 from tandem.extras.split_names import SPLIT_WORDS
@@ -74,6 +75,8 @@ class Look:
     own_passages: bool = False
     # whether most judgements of a split name no passage, so that they have to be dropped
     drop_unknown: bool = False
+    # of the files whose columns have names
+    columns: list[FileColumns] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what is odd, a line each
 
     def list_unlabelled(self) -> list[str]:
@@ -117,6 +120,8 @@ def look(job: DatasetJob, seconds: float) -> Look:
                 f"split {split} counts as a test set: call it dev (dev.tsv), or a tenth of train becomes dev"
             )
     ids = _read_corpus(source, seconds, result, composer, own_passages)
+    if isinstance(source, NamesColumns):
+        result.columns = source.list_columns()
     for line in filter(None, (composer.note(), *own_passages.notes())):
         notes.add(line)
     result.own_passages = any(own_passages.notes())
