@@ -125,3 +125,16 @@ def test_every_key_has_a_description_and_every_section_a_docstring():
                 name for name, field in section.model_fields.items() if not field.description
             ]
             assert set(missing) <= {"source", "type"}, section
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
+def test_what_lies_in_a_folder_is_said_to_be_had_somewhere(path):
+    """Who lacks it reads that in the last line; a page of docs/ that is named is there."""
+    config = yaml.safe_load(path.read_text())
+    notes = [entry.get("where") for entry in config.get("datasets", {}).values() if "path" in entry]
+    notes += [
+        entry.get("obtain") for entry in config.get("encoders", {}).values() if "path" in entry
+    ]
+    assert all(notes)
+    for page in re.findall(r"docs/\S+\.md", " ".join(notes)):
+        assert (ROOT / page).is_file()
