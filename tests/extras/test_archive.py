@@ -120,6 +120,17 @@ def test_a_part_of_an_archive_is_refused_and_leaves_nothing(length, archive, els
     assert names(elsewhere) == []
 
 
+@pytest.mark.parametrize("within", [b"hello", b'"kind"'])  # a file, the manifest
+def test_a_flipped_bit_is_refused_and_leaves_nothing(within, archive, elsewhere):
+    content = bytearray(archive.read_bytes())
+    content[content.index(within)] ^= 1
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match=r"tar: not a whole archive \(results/tiny/score/") as error:
+        unpack(archive)
+    assert str(error.value).endswith("; delete it in the storage, and the next run makes it again")
+    assert names(elsewhere) == []
+
+
 def test_an_archive_that_names_files_elsewhere_is_refused(elsewhere):
     (elsewhere / "x").write_text("x")
     with tarfile.open("bad.tar", "w") as opened:

@@ -418,6 +418,23 @@ def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "store output in storage",
+        "retrieve storage object from",
+        "remove storage object",
+        "check existence of",
+    ],
+)
+def test_an_object_of_a_storage_may_be_a_path_with_spaces(tmp_path, words):
+    place = "/mnt/my lager/results/toy/bm25/bm25.tar"
+    message = f"WorkflowError:\nFailed to {words} {place}\nFileNotFoundError: No 'rsync'\n"
+    refused = {"event": "error", "exception": "WorkflowError", "message": message}
+    line = explain_failure(reported(refused, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
+    assert line.startswith(f"tandem run: {place}: No 'rsync'; once the storage takes it")
+
+
+@pytest.mark.parametrize(
     ("text", "missing"),
     [
         (

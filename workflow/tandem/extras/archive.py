@@ -93,6 +93,8 @@ def _unpack(path: Path) -> None:
             temporary = partial_path(Path(first.name))
             try:
                 archive.extractall(temporary, members, filter="data")
+                if Path(members[-1].name).name == MANIFEST:
+                    _check_contents(temporary, first.name)
                 for member in members:
                     Path(member.name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(temporary / member.name, member.name)
@@ -103,3 +105,13 @@ def _unpack(path: Path) -> None:
         # tarfile has a line for each compression that it tried
         problem = str(error).partition("\n")[0].rstrip(":")
         raise UserError(f"{path}: not a whole archive ({problem}); {hint}") from None
+
+
+def _check_contents(temporary: Path, folder: str) -> None:
+    """Compare the files of an artifact with its manifest; tar has no checksums of what it holds."""
+    try:
+        open_artifact(temporary / folder)
+    except UserError as error:
+        # What it says next is about an artifact in its place: run again, which would unpack the same.
+        problem = str(error).partition("; ")[0]
+        raise ValueError(problem.replace(f"{temporary}/", "")) from None

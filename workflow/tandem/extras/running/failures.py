@@ -19,8 +19,12 @@ _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
 FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
-# Snakemake's words about an object, and the plugin's reason on the next line.
-_STORAGE = re.compile(r"^Failed to \w+ .*?(\S+://\S+)\n(?:[\w.]+: )?(.+)", re.MULTILINE)
+# Snakemake's words about an object, which may be a path with spaces, and the plugin's reason on the next line.
+_STORAGE = re.compile(
+    r"^Failed to \w+ (?:output in storage|storage object(?: from)?|\w+ of|expected local footprint .*? of) "
+    r"(.+)\n(?:[\w.]+: )?(.+)",
+    re.MULTILINE,
+)
 # What a shell or Python says on a node that lacks the interpreter, or a package, that Snakemake was started with.
 _MISSING = re.compile(
     r"^(?:.*: (?:line )?\d+: )?(\S*python[\d.]*): "
