@@ -69,6 +69,18 @@ def test_keys_of_json_are_named_that_hold_something(here, capsys):
     ]
 
 
+def test_a_header_may_be_marked(here, capsys):
+    write_lines("corpus.tsv", "# id\ttext\tyear", "d1\tThe otter eats crabs.\t1999")
+    write_lines("queries.tsv", "q1\twhat does the otter eat")
+    write_lines("qrels.txt", "## qid iter docid rel", "q1 0 d1 1")
+    assert list_column_lines(capsys, "corpus.tsv", "queries.tsv", "qrels.txt") == [
+        "columns of corpus.tsv: id, text; not read: year; no column is the title (allowed: title)",
+        "columns of qrels.txt: qid as query, docid as document, rel as relevance; not read: iter",
+        "# not read of corpus.tsv: year; no column is the title (allowed: title)",
+        "# not read of qrels.txt: iter",
+    ]
+
+
 def test_files_without_names_of_columns_have_no_line(here, capsys):
     write_lines("corpus.tsv", "d1\tThe otter eats crabs.")
     write_lines("queries.tsv", "q1\twhat does the otter eat")

@@ -64,7 +64,8 @@ def _find_in_tsv(path: Path, role: Role) -> Iterator[tuple[str, str]]:
     head = read_head(path, role)
     if head.columns:
         _, line = next(iterate_lines(path, skipped=head.lines - 1))
-        yield from zip(role.columns_of(line.removeprefix("#").lstrip()), head.columns, strict=True)
+        names = role.columns_of(line.lstrip("# ") if line.startswith("#") else line)
+        yield from zip(names, head.columns, strict=True)
 
 
 def _find_in_csv(path: Path, role: Role) -> Iterator[tuple[str, str]]:
