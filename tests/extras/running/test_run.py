@@ -417,21 +417,30 @@ def test_what_object_storage_refuses_is_named_with_the_reason(tmp_path):
         assert "\n" not in line
 
 
+PLACE = "/mnt/my lager/results/toy/bm25/bm25.tar"  # of a storage that is a path
+STORED = f"WorkflowError:\nFailed to store output in storage {PLACE}\n"
+RETRIEVED = f"""WorkflowError:
+Failed to retrieve input from storage.
+WorkflowError:
+    Failed to retrieve storage object from {PLACE}
+    WorkflowError:
+        cp: cannot open it: Permission denied
+"""
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("message", "reason", "hint"),
     [
-        "store output in storage",
-        "retrieve storage object from",
-        "remove storage object",
-        "check existence of",
+        (f"{STORED}FileNotFoundError: No 'rsync'\n", "No 'rsync'", "takes it, "),
+        (f"{STORED}WorkflowError:\n    cp: no space left\n", "no space left", "takes it, "),
+        (RETRIEVED, "cannot open it: Permission denied", "can be read, "),
+        (f"Failed to check existence of {PLACE}\nError: gone\n", "gone", "can be read, "),
     ],
 )
-def test_an_object_of_a_storage_may_be_a_path_with_spaces(tmp_path, words):
-    place = "/mnt/my lager/results/toy/bm25/bm25.tar"
-    message = f"WorkflowError:\nFailed to {words} {place}\nFileNotFoundError: No 'rsync'\n"
+def test_an_object_may_be_a_path_with_spaces_and_errors_nested(tmp_path, message, reason, hint):
     refused = {"event": "error", "exception": "WorkflowError", "message": message}
     line = explain_failure(reported(refused, NO_CAUSE), Stages(), tmp_path / "run.log", "")[-1]
-    assert line.startswith(f"tandem run: {place}: No 'rsync'; once the storage takes it")
+    assert line.startswith(f"tandem run: {PLACE}: {reason}; once the storage {hint}the same")
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
 FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
-# Snakemake's words about an object, which may be a path with spaces, and the plugin's reason on the next line.
+# Snakemake's words about an object, which may be a path with spaces, and behind them the plugin's reason. Lines between
+# them say no more than the kind of an error.
 _STORAGE = re.compile(
-    r"^Failed to \w+ (?:output in storage|storage object(?: from)?|\w+ of|expected local footprint .*? of) "
-    r"(.+)\n(?:[\w.]+: )?(.+)",
+    r"^ *Failed to (\w+) (?:output in storage|storage object(?: from)?|\w+ of|expected local footprint .*? of) "
+    r"(.+)\n(?: *[\w.]+:\n)* *(?:[\w.]+: )?(.+)",
     re.MULTILINE,
 )
 # What a shell or Python says on a node that lacks the interpreter, or a package, that Snakemake was started with.
@@ -130,8 +131,11 @@ def explain_storage(text: str) -> str:
     failed = _STORAGE.search(text)
     if not failed:
         return ""
-    hint = "once the storage takes it, the same command stores what is finished here and goes on (docs/storage.md)"
-    return f"{failed[1]}: {shortened(failed[2].strip(), _LONGEST_WORDS)}; {hint}"
+    verb, place, reason = failed.groups()
+    hint = "once the storage can be read, the same command goes on (docs/storage.md)"
+    if verb == "store":
+        hint = "once the storage takes it, the same command stores what is finished here and goes on (docs/storage.md)"
+    return f"{place}: {shortened(reason.strip(), _LONGEST_WORDS)}; {hint}"
 
 
 def read_lines(*logs: str | Path) -> list[str]:
