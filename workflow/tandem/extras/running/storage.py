@@ -1,5 +1,8 @@
 """Object storage that Snakemake keeps results in (`--default-storage-provider`), shared with other machines."""
 
+from collections.abc import Callable
+from functools import partial
+from threading import Thread
 from typing import Any
 
 from tandem.config.settings import ExecutionSettings
@@ -7,6 +10,7 @@ from tandem.errors import UserError, shortened
 
 FLAG = "--default-storage-prefix"
 _LONGEST_REASON = 300  # characters of a provider's own words
+ANSWER_SECONDS = 120.0  # for the first answer: plugins try for many minutes, without a word
 
 
 def check_storage(provider: Any, prefix: str | None, execution: ExecutionSettings) -> None:
@@ -31,21 +35,44 @@ def check_storage(provider: Any, prefix: str | None, execution: ExecutionSetting
             f"{FLAG} is missing; say where results belong, as in {FLAG} s3://my-bucket/my-project"
         )
     try:
-        item = provider.object(f"{prefix.rstrip('/')}/results")
-        if invalid := _explain_if_invalid(item):
-            raise UserError(f"{FLAG} is {prefix}: {invalid}")
-        item.exists()
-        # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
-        if not getattr(item, "bucket_exists", lambda: True)():
-            raise UserError(
-                f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first"
-            )
+        _call_within(ANSWER_SECONDS, partial(_require_bucket, provider, prefix))
     except UserError:
         raise
     except Exception as error:
         words = shortened(" ".join(str(error).split()), _LONGEST_REASON) or type(error).__name__
         hint = "look at the bucket's name, the endpoint and the credentials (docs/storage.md)"
         raise UserError(f"{FLAG} is {prefix}, which cannot be read: {words}; {hint}") from None
+
+
+def _require_bucket(provider: Any, prefix: str) -> None:
+    item = provider.object(f"{prefix.rstrip('/')}/results")
+    if invalid := _explain_if_invalid(item):
+        raise UserError(f"{FLAG} is {prefix}: {invalid}")
+    item.exists()
+    # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
+    if not getattr(item, "bucket_exists", lambda: True)():
+        raise UserError(
+            f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first"
+        )
+
+
+def _call_within(seconds: float, check: Callable[[], None]) -> None:
+    """Call a check in a thread, which is left behind with a `TimeoutError` where it does not end in time."""
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            check()
+        except Exception as error:
+            errors.append(error)
+
+    thread = Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    for error in errors:
+        raise error
 
 
 def keep_objects(provider: Any, prefix: str) -> None:
