@@ -36,7 +36,7 @@ from tandem.errors import UserError
 from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.left_jobs import clear, keep_finished
-from tandem.extras.running.storage import check_storage, keep_objects
+from tandem.extras.running.storage import check_storage, keep_objects, refuse_manifests
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.extras.targets import refuse_repeated_keys
 from tandem.extras.view_owners import check_owner, record_owner
@@ -86,6 +86,8 @@ if workflow.is_main_process and IS_MAIN:
     if len(flags) > 1:
         sys.exit("--config stands twice, and Snakemake takes the last one alone; write its words behind one")
     targets = arguments.targets or ["all"]
+    if IN_STORAGE:
+        planned(refuse_manifests, targets)
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
         print(line, file=sys.stderr)
 else:

@@ -188,6 +188,10 @@ MISTAKES = {
         "tandem run mine.yaml results/mine/score/bm25.test-0000000000/stage.json",
         "results/mine/score/bm25.test-0000000000/stage.json: this configuration has no such stage",
     ),
+    "its archive": Mistake(
+        "tandem run mine.yaml results/mine/score/bm25.test-0000000000.tar",
+        "results/mine/score/bm25.test-0000000000/stage.json: this configuration has no such stage",
+    ),
     "no table": Mistake(
         "tandem run mine.yaml", "tables is [], and the report shows tables; allowed: ", "tables: []"
     ),

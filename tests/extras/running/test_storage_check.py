@@ -50,3 +50,11 @@ def test_a_storage_that_never_answers_is_named(mute, monkeypatch):
 def test_what_a_storage_answers_is_named(mute):
     with pytest.raises(UserError, match=r"which cannot be read: .*unknown url type: nothing"):
         storage.check_storage(WebStorage("nothing://here"), PREFIX, ExecutionSettings())
+
+
+def test_a_manifest_is_no_target_where_its_archive_is_stored():
+    storage.refuse_manifests(["all", "results/tiny/bm25/bm25.test-0123456789.tar"])
+    with pytest.raises(UserError) as error:
+        storage.refuse_manifests(["results/tiny/bm25/bm25.test-0123456789/stage.json"])
+    allowed = "results are in object storage; allowed: results/tiny/bm25/bm25.test-0123456789.tar"
+    assert str(error.value).endswith(allowed)

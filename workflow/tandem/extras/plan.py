@@ -12,6 +12,7 @@ from tandem.config.merging import Raw
 from tandem.errors import UserError
 from tandem.plan.dataset_stages import list_members, splits
 from tandem.plan.plan import Check, Plan
+from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 
 
 class FullPlan(Plan):
@@ -38,8 +39,10 @@ class FullPlan(Plan):
                     self.planner.run(system, split, "systems", name)
 
     def check_file(self, target: str) -> None:
-        """See `Plan.check_file`."""
-        if target.endswith("/stage.json"):
+        """See `Plan.check_file`; of a stage's archive, its manifest is checked."""
+        if target.endswith(ARCHIVE_SUFFIX):
+            target = f"{target.removesuffix(ARCHIVE_SUFFIX)}/{MANIFEST}"
+        if target.endswith(f"/{MANIFEST}"):
             # a job's own process only knows its key
             self.plan_every_target()
         super().check_file(target)

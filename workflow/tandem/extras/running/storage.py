@@ -1,12 +1,14 @@
 """Object storage that Snakemake keeps results in (`--default-storage-provider`), shared with other machines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Thread
 from typing import Any
 
 from tandem.config.settings import ExecutionSettings
 from tandem.errors import UserError, shortened
+from tandem.extras.archive import archive_of
+from tandem.store.artifact import MANIFEST
 
 FLAG = "--default-storage-prefix"
 _LONGEST_REASON = 300  # characters of a provider's own words
@@ -73,6 +75,14 @@ def _call_within(seconds: float, check: Callable[[], None]) -> None:
         raise TimeoutError(f"no answer in {seconds:g} s")
     for error in errors:
         raise error
+
+
+def refuse_manifests(targets: Iterable[str]) -> None:
+    """Refuse a stage's manifest as a target, which is a file of this machine alone: the storage has its archive."""
+    for target in targets:
+        if target.endswith(f"/{MANIFEST}"):
+            allowed = archive_of(target.removesuffix(f"/{MANIFEST}"))
+            raise UserError(f"{target}: results are in object storage; allowed: {allowed}")
 
 
 def keep_objects(provider: Any, prefix: str) -> None:
