@@ -214,6 +214,18 @@ def test_one_that_does_not_load_leaves_the_others_commands(installed, tmp_path):
     assert "How much honey that is." in done.stdout
 
 
+def test_a_name_that_two_packages_offer_is_one_line(installed, tmp_path):
+    metadata = tmp_path / "wasps-2.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: wasps\nVersion: 2.0\n")
+    (metadata / "entry_points.txt").write_text("[tandem.plugins]\nbees = wasps.ideas\n")
+    done = installed("-c", "from tandem.plugins import load_plugins; load_plugins(['bees'])")
+    assert done.stderr.splitlines()[-1] == (
+        "tandem.errors.UserError: plugins: bees is offered by bees (bees.ideas) and by wasps (wasps.ideas); "
+        "uninstall all but one"
+    )
+
+
 def test_a_package_without_init_is_one_line(installed, tmp_path):
     (tmp_path / "bees/__init__.py").unlink()
     done = installed("-c", "from tandem.plugins import load_plugins; load_plugins(['bees'])")

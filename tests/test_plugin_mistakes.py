@@ -1,5 +1,6 @@
 """Mistakes in a plugin's file that its import names: the file, what is wrong, and what is allowed."""
 
+import os
 import subprocess
 import sys
 
@@ -23,6 +24,7 @@ def load(tmp_path):
 
     def load(source):
         (tmp_path / "mine.py").write_text(source)
+        os.utime(tmp_path / "mine.py", (0, 0))  # of one time, as an archive may unpack them
         words = [sys.executable, "-c", LOAD, "mine.py"]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()
@@ -100,3 +102,10 @@ def test_a_format_whose_entry_is_not_annotated_is_named_with_its_file(load):
     assert load(FORMAT.format(name="faqs", entry="object")) == (
         "plugins: mine.py: dataset format Faq: annotate `entry` of __init__ with a subclass of Dataset"
     )
+
+
+def test_a_file_of_the_same_size_and_time_as_before_is_read_again(load, monkeypatch):
+    """Python would run what it has compiled for the earlier one, under the key of the later one."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    for value in ("0.1", "0.2"):
+        assert load(f"print({value})") == value

@@ -21,7 +21,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TypeVar
 
-from tandem.errors import UserError, shortened
+from tandem.errors import UserError
 
 T = TypeVar("T")
 GROUP = "tandem.plugins"  # of entry points
@@ -79,7 +79,7 @@ def load_plugins(names: Iterable[str]) -> list[Plugin]:
 def load_installed_plugins() -> list[UserError]:
     """Import every plugin that an installed distribution offers; return the errors of those that do not load."""
     errors = []
-    for name in sorted(entry.name for entry in entry_points(group=GROUP)):
+    for name in sorted({entry.name for entry in entry_points(group=GROUP)}):
         try:
             load_plugins([name])
         except UserError as error:
@@ -129,24 +129,10 @@ def is_file_name(plugin: str) -> bool:
 def _load_installed(name: str) -> Plugin:
     if name in _loaded:
         return _loaded[name]
-    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in offered:
-        installed = f"installed plugins ({', '.join(sorted(offered)) or 'none'})"
-        raise UserError(
-            f"plugins: {shortened(repr(name))} is not known; allowed: Python files, {installed}"
-        )
-    module = offered[name].module
-    spec = importlib.util.find_spec(module.partition(".")[0])
-    if spec is None or spec.origin is None:
-        problem = "in a package without __init__.py; add one" if spec else "not installed"
-        raise UserError(f"plugins: {name}: its module {module} is {problem}")
-    path, digest = Path(spec.origin), hashlib.sha256()
-    # Any module of the package may decide what the named one registers.
-    for source in sorted(path.parent.rglob("*.py")) if spec.submodule_search_locations else [path]:
-        digest.update(str(source.relative_to(path.parent)).encode() + b"\0" + source.read_bytes())
-    return _loaded.setdefault(
-        name, _import(Plugin(path, digest.hexdigest()[:16], name), name, module)
-    )
+    plugin, module = importlib.import_module(
+        "tandem.extras.installed_plugins"
+    ).find_installed_plugin(name)
+    return _loaded.setdefault(name, _import(plugin, name, module))
 
 
 def _load_file(path: Path) -> Plugin:
@@ -155,15 +141,17 @@ def _load_file(path: Path) -> Plugin:
         return _loaded[where]
     if not where.is_file():
         raise UserError(f"plugins: {path} does not exist; allowed: Python files")
-    plugin = Plugin(where, hashlib.sha256(where.read_bytes()).hexdigest()[:16])
+    source = where.read_bytes()
+    plugin = Plugin(where, hashlib.sha256(source).hexdigest()[:16])
     name = f"tandem_plugin_{plugin.digest}"
     spec = importlib.util.spec_from_file_location(name, where)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise UserError(f"plugins: {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     with _naming_errors(str(path), plugin):
-        spec.loader.exec_module(module)
+        # The bytes that the digest is of: Python would run what it has compiled earlier where size and time are equal.
+        exec(compile(source, where, "exec"), module.__dict__)
     return _loaded.setdefault(where, plugin)
 
 
