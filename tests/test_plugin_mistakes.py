@@ -109,3 +109,99 @@ def test_a_file_of_the_same_size_and_time_as_before_is_read_again(load, monkeypa
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     for value in ("0.1", "0.2"):
         assert load(f"print({value})") == value
+
+
+INDEX = """
+from typing import ClassVar, Literal
+from tandem.config.indexes import AnyIndex, Index, register_index
+from tandem.plan.context import plans_index
+
+class Cut({base}):
+    built_by: ClassVar[str] = "cut_index"
+    type: {type}
+
+register_index(Cut)
+
+@plans_index("cut_index")
+def plan_cut({arguments}):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"type": "str"},
+            'index Cut: its type is str; annotate it with a Literal of its name, such as Literal["cut"]',
+        ),
+        (
+            {},
+            "index Cut: has no searched_by; add searched_by: ClassVar[str], the name of a kind of stage",
+        ),
+        (
+            {"base": "AnyIndex"},
+            "index Cut: has no searches; add searches: ClassVar[str], what it searches",
+        ),
+        ({"base": ""}, "index Cut: it is not a subclass of Index"),
+    ],
+)
+def test_a_type_of_indexes_that_finds_no_stage_is_refused(load, change, message):
+    words = {"base": "Index", "type": 'Literal["cut"]', "arguments": "*values"}
+    assert load(INDEX.format(**words | change)) == f"plugins: mine.py: {message}"
+
+
+def test_a_plan_that_cannot_be_called_is_refused(load):
+    source = INDEX.format(base="Index", type='Literal["cut"]', arguments="ctx, passages")
+    assert load(source.replace("register_index(Cut)", "")) == (
+        "plugins: mine.py: plan_cut: takes (ctx, passages), but functions under @plans_index are called with "
+        "(ctx, passages, name, data, params)"
+    )
+
+
+REPRESENTATION = """
+from typing import ClassVar, Literal
+from tandem.config.base import Section
+from tandem.config.representations import Representation, register_representation
+
+class Squashed({base}):
+    usual: ClassVar[dict[str, object]] = {usual}
+    type: Literal["squashed"]
+
+register_representation(Squashed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "usual", "message"),
+    [
+        ("Section", "{}", "it is not a subclass of Representation"),
+        (
+            "Representation",
+            "{'normalise': False}",
+            "usual has normalise, which is not a key of a dual encoder; did you mean normalize?",
+        ),
+        (
+            "Representation",
+            "{'temperature': 'low'}",
+            "usual.temperature is 'low': Input should be a valid number, unable to parse string as a number",
+        ),
+    ],
+)
+def test_options_of_a_representation_that_no_model_has_are_refused(load, base, usual, message):
+    assert load(REPRESENTATION.format(base=base, usual=usual)) == (
+        f"plugins: mine.py: representation Squashed: {message}"
+    )
+
+
+def test_a_search_engine_whose_name_is_a_choice_is_refused(load):
+    source = """
+from tandem.config.retrieval import search_engine
+
+@search_engine("auto")
+def start():
+    pass
+"""
+    assert load(source) == (
+        "plugins: mine.py: engine auto: the word leaves the choice to the machine; rename it"
+    )

@@ -52,7 +52,7 @@ class Registry(Generic[T]):
         """Register what is decorated under a name; a `UserError` if the name is taken."""
 
         def register(entry: T) -> T:
-            """Keep the entry under the name and return it unchanged."""
+            """Keep the entry under the name and return it; a plugin's with a check of what it returns."""
             # a plugin may be the first to import it
             is_own = getattr(entry, "__module__", "").startswith("tandem.")
             plugin = None if is_own else plugin_being_loaded()
@@ -60,8 +60,8 @@ class Registry(Generic[T]):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             if plugin:
                 # not by `import_module`: it decides no result
-                importlib.import_module("tandem.extras.plugin_checks").check_entry(
-                    self.what, name, entry
+                entry = importlib.import_module("tandem.extras.plugin_checks").check_entry(
+                    self._decorator, name, entry
                 )
                 self._plugins[name] = plugin
             self._entries[name] = entry
@@ -72,11 +72,15 @@ class Registry(Generic[T]):
         return register
 
     def __getitem__(self, name: str) -> T:
-        """Return what is registered under a name; a KeyError for an unknown one."""
+        """Return what is registered under a name; a `UserError` for an unknown one."""
         load_contrib_once_possible()
         # no other module: it may need libraries that are not there
         if name not in self._entries and name in self.own_sources:
             import_module(_module_of(self.own_sources[name]))
+        if name not in self._entries:
+            raise UserError(
+                f'{self.what} {name} is not registered: no plugin has @{self._decorator}("{name}")'
+            )
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """Indexes of vectors, and of what else packages store of texts: a model per type, which they add."""
 
+import importlib
 from typing import ClassVar
 
 from pydantic import Field
 
 from tandem.config.base import Section, by_value
 from tandem.errors import UserError
-from tandem.plugins import Declarations, name_plugin
+from tandem.plugins import Declarations, name_plugin, plugin_being_loaded
 
 SIGN_INDEX = "LSH"  # FAISS's name of an index of signs
 
@@ -47,6 +48,8 @@ def register_index(*types: type[AnyIndex]) -> None:
     Raises:
         UserError: another index has the type.
     """
+    if plugin_being_loaded():
+        importlib.import_module("tandem.extras.plugin_checks").check_index_types(*types)
     for name, model in by_value("type", *types).items():
         if name in INDEXES:
             raise UserError(f"type {name} of indexes is registered twice; rename one of them")

@@ -4,6 +4,7 @@ A representation is a section of options (`register_representation`), a class of
 function that plans its search (`@search`). Everything else finds these by `type` and never asks which it is.
 """
 
+import importlib
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from tandem.config.base import ByType, Choice, Extensible, Sections, by_value
 from tandem.errors import UserError
-from tandem.plugins import Declarations, name_plugin
+from tandem.plugins import Declarations, name_plugin, plugin_being_loaded
 from tandem.registry import Registry
 
 
@@ -109,6 +110,8 @@ representation: Registry[Any] = Registry("representation", "representation", "mo
 
 def register_representation(options: type[Representation]) -> None:
     """Add the options of a representation, whose `type` is a literal; a `UserError` if the name is taken or missing."""
+    if plugin_being_loaded():
+        importlib.import_module("tandem.extras.plugin_checks").check_representation(options)
     names = by_value("type", options)
     if not names:
         raise UserError(f"representation {options.__name__}: its type is not a Literal of one name")

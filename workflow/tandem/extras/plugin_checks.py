@@ -7,35 +7,99 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import PydanticUserError, create_model
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from tandem.config.datasets import entry_model
-from tandem.errors import UserError, shortened
+from tandem.config.indexes import AnyIndex, Index
+from tandem.config.models import DualModel
+from tandem.config.representations import Representation
+from tandem.errors import UserError, nearest, shortened
+from tandem.extras.plugin_results import wrap_entry
 from tandem.plugins import Plugin, list_loaded_plugins
 from tandem.registry import options_of
+from tandem.stages import KINDS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _NEEDED = "a tensor of one number is needed, the sum over queries"
-_LOSSES = ("loss", "distillation loss")
+_LOSSES = ("supervision", "distillation")  # decorators
 # types of values that `loss_options` can hold; Any where an option has no annotation
 _SCALARS = (bool, int, float, str, NoneType, Any, object)
 
 
-def check_entry(what: str, name: str, entry: Any) -> None:
-    """Refuse what a plugin registers if no configuration can use it.
+def check_entry(decorator: str, name: str, entry: Any) -> Any:
+    """Refuse what a plugin registers if no configuration can use it; return it, with a check of its results.
 
     Args:
-        what: the registry's singular: `loss`, `dataset format`.
+        decorator: that of the registry: `supervision`, `dataset_format`.
         name: under which it is registered.
     """
-    if what == "dataset format":
+    if decorator == "dataset_format":
         _require_source(name, entry)
     elif inspect.isfunction(entry):
         _require_readable_options(entry)
-        if what in _LOSSES:
+        if decorator in _LOSSES:
             _require_scalar_options(entry)
+    return wrap_entry(decorator, name, entry)
+
+
+def check_index_types(*models: type[Any]) -> None:
+    """Refuse types of `indexes` that lack what finds their stages."""
+    for model in models:
+        if not (isinstance(model, type) and issubclass(model, AnyIndex)):
+            raise UserError(f"index {_name(model)}: it is not a subclass of Index")
+        _require_literal("index", model)
+        is_of_vectors = issubclass(model, Index)
+        for name in ("built_by", "searched_by") if is_of_vectors else ("searches",):
+            if not isinstance(getattr(model, name, None), str):
+                needed = "the name of a kind of stage" if is_of_vectors else "what it searches"
+                raise UserError(
+                    f"index {model.__name__}: has no {name}; add {name}: ClassVar[str], {needed}"
+                )
+
+
+def require_index_stages(name: str, entry: Index) -> None:
+    """Refuse an entry of `indexes` whose type names a kind of stage that nothing registers."""
+    for word in ("built_by", "searched_by"):
+        kind = getattr(entry, word)
+        if kind not in KINDS:
+            problem = f"{word} of {type(entry).__name__} is {kind}, which is not a stage"
+            raise UserError(f"indexes.{name}: {problem}{nearest(kind, KINDS)}")
+
+
+def check_representation(model: type[Any]) -> None:
+    """Refuse the options of a representation that no model can have."""
+    if not (isinstance(model, type) and issubclass(model, Representation)):
+        raise UserError(f"representation {_name(model)}: it is not a subclass of Representation")
+    for key, value in model.usual.items():
+        field = DualModel.model_fields.get(key)
+        if field is None:
+            problem = f"usual has {key}, which is not a key of a dual encoder"
+            raise UserError(
+                f"representation {model.__name__}: {problem}{nearest(key, DualModel.model_fields)}"
+            )
+        annotation: Any = field.annotation
+        try:
+            TypeAdapter(annotation).validate_python(value)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"]
+            raise UserError(
+                f"representation {model.__name__}: usual.{key} is {value!r}: {said}"
+            ) from None
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", None) or shortened(repr(value))
+
+
+def _require_literal(what: str, model: type[BaseModel]) -> None:
+    annotation = model.model_fields["type"].annotation
+    if get_origin(annotation) is not Literal:
+        raise UserError(
+            f"{what} {model.__name__}: its type is {inspect.formatannotation(annotation)}; "
+            f'annotate it with a Literal of its name, such as Literal["{model.__name__.lower()}"]'
+        )
 
 
 def _require_source(name: str, source: type[Any]) -> None:

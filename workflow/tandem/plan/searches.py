@@ -1,5 +1,7 @@
 """Plan searches by a dual encoder's vectors: exact ones, or through an entry of `indexes` (`<model>@<name>`)."""
 
+import importlib
+
 from tandem.config.indexes import AnyIndex, Index
 from tandem.config.representations import is_single
 from tandem.errors import UserError, nearest
@@ -109,6 +111,7 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
         raise UserError(
             f"{where}: {name} searches {entry.searches}, not vectors; name an index of another type"
         )
+    importlib.import_module("tandem.extras.plugin_checks").require_index_stages(name, entry)
     return entry
 
 

@@ -1,0 +1,63 @@
+"""Searches by an engine of a plugin have the form of exact search, or are refused with what they returned."""
+
+import numpy as np
+import pytest
+from brute_search import normal, search, store
+
+from tandem.errors import UserError
+from tandem.extras.plugin_results import wrap_entry
+from tandem.retrieval.exact import SearchEngine
+from tandem.retrieval.faiss_search import search_by_faiss
+
+__all__ = ["store"]
+NEEDED = r"an array of uint64 of shape \(2, 3\) is needed"
+
+
+@pytest.fixture
+def search_changed(store):
+    """`search_changed(change)`: packed pairs of 2 queries' best 3 of 10 passages, as a plugin's engine returns them."""
+    embeddings, queries = store(normal(1, 10, 8)), normal(2, 2, 8)
+
+    def search_by_plugin(change):
+        def search_and_change(*values):
+            return change(search_by_faiss(*values))
+
+        start = wrap_entry("search_engine", "mine", lambda: SearchEngine(search_and_change))
+        return search(start().search, embeddings, np.arange(10), queries, 3)
+
+    return search_by_plugin
+
+
+def test_a_search_as_the_engine_has_it_is_taken(search_changed):
+    assert search_changed(lambda keys: keys).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda keys: None, f"returned None; {NEEDED}"),
+        (lambda keys: keys[:1], rf"returned an array of uint64 of shape \(1, 3\); {NEEDED}"),
+        (
+            lambda keys: keys.astype(float),
+            rf"returned an array of float64 of shape \(2, 3\); {NEEDED}",
+        ),
+        (
+            lambda keys: keys * np.uint64(0),
+            "found 0 passages of a query; exact search finds 3",
+        ),
+        (
+            lambda keys: keys - np.uint64(1000),
+            r"found a passage of rank 100\d, but there are 10",
+        ),
+        (lambda keys: keys[:, [0, 0, 1]], "found a passage twice for one query"),
+    ],
+    ids=["nothing", "a query", "other numbers", "no passage", "another corpus", "twice"],
+)
+def test_what_is_not_exact_search_is_refused(search_changed, change, message):
+    with pytest.raises(UserError, match=rf"test_plugin_results.py: search_and_change {message}"):
+        search_changed(change)
+
+
+def test_what_is_not_an_engine_is_refused():
+    with pytest.raises(UserError, match=r"<lambda> returned 'faiss'; a SearchEngine \(tandem"):
+        wrap_entry("search_engine", "mine", lambda: "faiss")()

@@ -1,0 +1,130 @@
+"""Check what a user's plugin returns where nothing else does: the stages that it plans, and searches by its engine."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tandem.errors import UserError, shortened
+
+if TYPE_CHECKING:  # planning, which loads plugins, reads no vectors
+    from tandem.retrieval.embeddings import Stretches
+    from tandem.retrieval.exact import Array
+
+# By decorator, of functions that plan one stage: the arguments that they are called with.
+_PLANNED = {
+    "plans_dataset": "ctx, name, entry",
+    "plans_encoder": "ctx, name, entry",
+    "plans_entry": "ctx, name",
+    "plans_index": "ctx, passages, name, data, params",
+    "plans_matches": "ctx, ranking, split, dataset",
+    "plans_reranking": "ctx, reranked",
+    "plans_run": "ctx, name, split, where, data",
+    "plans_tokenizer": "ctx, name, entry",
+    "plans_training": "ctx, name, scope, params, upstream, execution",
+    "plans_tuning": "ctx, name, at, variant, params, upstream, dataset",
+    "search": "ctx, system, split, where, data, index",
+}
+_AUTO = "auto"  # of `execution.engine`
+
+
+def wrap_entry(decorator: str, name: str, entry: Any) -> Any:
+    """Return what a plugin registers under a decorator, with a check of what it returns where there is one.
+
+    Raises:
+        UserError: it cannot be called as such a function is.
+    """
+    if decorator in _PLANNED and callable(entry):
+        return _check_stages(decorator, name, entry)
+    if decorator == "search_engine":
+        return _check_engine(name, entry)
+    return entry
+
+
+def _locate(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__name__", repr(function))
+    return f"{Path(code.co_filename).name}: {name}" if code else name
+
+
+def _check_stages(decorator: str, name: str, plan: Callable[..., Any]) -> Callable[..., Any]:
+    arguments = _PLANNED[decorator]
+    try:
+        inspect.signature(plan).bind(*arguments.split(", "))
+    except TypeError:
+        own = ", ".join(inspect.signature(plan).parameters)
+        raise UserError(
+            f"{plan.__name__}: takes ({own}), but functions under @{decorator} are called with ({arguments})"
+        ) from None
+
+    @wraps(plan)
+    def plan_stage(*values: Any, **options: Any) -> Any:
+        """Return the planned stage."""
+        from tandem.plan.graph import Stage
+
+        stage = plan(*values, **options)
+        if not isinstance(stage, Stage):
+            problem = f"returned {shortened(repr(stage))} for {name}"
+            raise UserError(f"{_locate(plan)} {problem}; a stage is needed, as ctx.stage makes it")
+        return stage
+
+    return plan_stage
+
+
+def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:
+    if name == _AUTO:
+        raise UserError(f"engine {name}: the word leaves the choice to the machine; rename it")
+
+    @wraps(start)
+    def open_engine() -> Any:
+        """Return the engine, whose searches are checked."""
+        from tandem.retrieval.exact import SearchEngine
+
+        engine = start()
+        if not isinstance(engine, SearchEngine):
+            problem = f"returned {shortened(repr(engine))}"
+            raise UserError(
+                f"{_locate(start)} {problem}; a SearchEngine (tandem.retrieval.exact) is needed"
+            )
+
+        @wraps(engine.search)
+        def search(
+            queries: "Array", stretches: "Stretches", depth: int, *limits: int | None
+        ) -> "Array":
+            """Return the best passages of queries."""
+            keys = engine.search(queries, stretches, depth, *limits)
+            if error := _find_error(keys, len(queries), depth, stretches):
+                raise UserError(f"{_locate(engine.search)} {error}")
+            return keys
+
+        return engine._replace(search=search)
+
+    return open_engine
+
+
+def _find_error(keys: Any, queries: int, depth: int, stretches: "Stretches") -> str | None:
+    """Return what is wrong with an engine's packed pairs; None if they are exact search's in form."""
+    import numpy as np
+
+    from tandem.retrieval.exact import unpack_keys
+
+    needed = (
+        f"an array of uint64 of shape ({queries}, {depth}) is needed, of packed pairs (pack_keys)"
+    )
+    if not isinstance(keys, np.ndarray):
+        return f"returned {shortened(repr(keys))}; {needed}"
+    if keys.dtype != np.uint64 or keys.shape != (queries, depth):
+        return f"returned an array of {keys.dtype} of shape {keys.shape}; {needed}"
+    fewest = int(np.count_nonzero(keys, axis=1).min(initial=depth))
+    if fewest < min(depth, stretches.rows):
+        return (
+            f"found {fewest} passages of a query; exact search finds {min(depth, stretches.rows)}"
+        )
+    ranks = unpack_keys(keys)[1]
+    places = np.where(keys > 0, ranks, -1 - np.arange(depth))  # what is no pair is no passage twice
+    if places.max(initial=0) >= len(stretches.ranks):
+        return f"found a passage of rank {places.max()}, but there are {len(stretches.ranks)}"
+    if (np.diff(np.sort(places, axis=1), axis=1) == 0).any():
+        return "found a passage twice for one query"
+    return None
