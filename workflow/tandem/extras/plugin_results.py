@@ -42,7 +42,8 @@ def wrap_entry(decorator: str, name: str, entry: Any) -> Any:
     return entry
 
 
-def _locate(function: Callable[..., Any]) -> str:
+def locate_function(function: Callable[..., Any]) -> str:
+    """Return the file and the name of a function, for a message: `my_ideas.py: make_sgd`."""
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
     return f"{Path(code.co_filename).name}: {name}" if code else name
@@ -66,7 +67,9 @@ def _check_stages(decorator: str, name: str, plan: Callable[..., Any]) -> Callab
         stage = plan(*values, **options)
         if not isinstance(stage, Stage):
             problem = f"returned {shortened(repr(stage))} for {name}"
-            raise UserError(f"{_locate(plan)} {problem}; a stage is needed, as ctx.stage makes it")
+            raise UserError(
+                f"{locate_function(plan)} {problem}; a stage is needed, as ctx.stage makes it"
+            )
         return stage
 
     return plan_stage
@@ -85,7 +88,7 @@ def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:
         if not isinstance(engine, SearchEngine):
             problem = f"returned {shortened(repr(engine))}"
             raise UserError(
-                f"{_locate(start)} {problem}; a SearchEngine (tandem.retrieval.exact) is needed"
+                f"{locate_function(start)} {problem}; a SearchEngine (tandem.retrieval.exact) is needed"
             )
 
         @wraps(engine.search)
@@ -95,7 +98,7 @@ def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:
             """Return the best passages of queries."""
             keys = engine.search(queries, stretches, depth, *limits)
             if error := _find_error(keys, len(queries), depth, stretches):
-                raise UserError(f"{_locate(engine.search)} {error}")
+                raise UserError(f"{locate_function(engine.search)} {error}")
             return keys
 
         return engine._replace(search=search)

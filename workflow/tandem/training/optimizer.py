@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tandem.config.training import OPTIMIZERS, JointTrain, Optimisation
+from tandem.config.training import JointTrain, Optimisation
 from tandem.stages.base import Json
 from tandem.store.job import load
 
@@ -36,7 +36,9 @@ def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimi
     for (share, is_decayed), parameters in groups.items():
         decay = train.weight_decay if is_decayed else 0.0
         options.append({"params": parameters, "share": share, "weight_decay": decay})
-    optimizer: torch.optim.Optimizer = load(OPTIMIZERS[train.optimizer])(options, train.lr)
+    optimizer: torch.optim.Optimizer = load("extras.training_additions:start_optimizer")(
+        train.optimizer, options, train.lr
+    )
     optimizer.register_step_post_hook(_raise_versions)
     return optimizer
 

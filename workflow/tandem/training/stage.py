@@ -15,7 +15,6 @@ from tandem.config.representations import representation
 from tandem.config.training import (
     ADAPTERS,
     ARRANGEMENTS,
-    FITS,
     OWN_OBJECTIVES,
     QUERY_COPIES,
     TEACHING,
@@ -38,9 +37,7 @@ from tandem.stages.base import Json, Params
 from tandem.stages.training import (
     CROSS_FORMS,
     MODEL_SOURCES,
-    OUTCOMES,
     PART_NOTES,
-    WATCHES,
     ModelParams,
     UntrainedParams,
     Vectors,
@@ -99,7 +96,9 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     drawn = read_training_lists(job)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = data.list_positives(drawn, open_tokens(job).passages)
-    watch = start_watch(job, drawn, positives, data)
+    watch: Watch | None = load("extras.training_additions:choose_watch")(
+        job.key, job, drawn, positives, data
+    )
     # A watch may have set some queries apart; what is left is learned from.
     lists = watch.lists if watch else drawn
     positives = watch.positives if watch else positives
@@ -109,8 +108,9 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
 
     if watch:
         train = watch.prepare(objective, train)
-    for fit in FITS.values():
-        train = load(fit)(job.params.objective, objective, lists, train)
+    train = load("extras.training_additions:apply_fits")(
+        train, job.params.objective, objective, lists
+    )
     training = loop(
         job,
         train,
@@ -136,17 +136,6 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     training.checkpoints.remove()
 
 
-def start_watch(
-    job: ModelJob, lists: Lists, positives: Positives, data: NumberedCollection
-) -> Watch | None:
-    """Return the watch of the first package that has one for this training, else None."""
-    for start in WATCHES.values():
-        watch: Watch | None = load(start)(job, lists, positives, data)
-        if watch:
-            return watch
-    return None
-
-
 def describe_outcome(
     params: ModelParams,
     train: DualTrain | CrossTrain | JointTrain,
@@ -155,7 +144,7 @@ def describe_outcome(
     watch: Watch | None,
 ) -> tuple[Json, list[str]]:
     """Return facts about what a finished training achieved, and warnings, from `OUTCOMES` and from its watch."""
-    outcomes = [load(describe)(params, train, log, lists) for describe in OUTCOMES.values()]
+    outcomes = load("extras.training_additions:list_outcomes")(params, train, log, lists)
     if watch:
         outcomes.append(watch.describe_outcome(train))
     facts: Json = {}

@@ -1,0 +1,88 @@
+"""Call what packages and plugins add to trainings, and refuse what would end in another place, or in silence."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tandem.config.training import FITS, OPTIMIZERS, Train
+from tandem.errors import UserError, shortened
+from tandem.extras.plugin_results import locate_function
+from tandem.stages.base import Entry, Json
+from tandem.stages.training import OUTCOMES, WATCHES
+from tandem.store.job import load
+
+_WATCH = ("label", "prepare", "begin", "follow", "select", "describe_choice", "describe_outcome")
+
+
+def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Optimizer:
+    """Return the optimizer of a name over groups of parameters.
+
+    Raises:
+        UserError: it is not one, or not of these groups: some weights would not learn, or not at their own rate.
+    """
+    shares = _list_shares(groups)
+    optimizer = load(OPTIMIZERS[name])(groups, lr)
+    where = locate_function(load(OPTIMIZERS[name]))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        problem = f"returned {shortened(repr(optimizer))}"
+        raise UserError(f"{where} {problem}; a torch.optim.Optimizer is needed")
+    if _list_shares(optimizer.param_groups) != shares:
+        problem = "gave the optimizer other parameters than it was called with, or no `share` of each group"
+        raise UserError(f"{where} {problem}; give it `groups` as they are")
+    return optimizer
+
+
+def _list_shares(groups: list[Json]) -> set[tuple[int, float | None]]:
+    """Return each parameter's identity, and its group's share of the learning rate."""
+    return {(id(weights), group.get("share")) for group in groups for weights in group["params"]}
+
+
+def choose_watch(key: str, *values: Any) -> Any:
+    """Return the one watch that packages have for a training, else None; `values` are those of `WATCHES`.
+
+    Raises:
+        UserError: several would watch it, or it is not a watch.
+    """
+    watches = {name: watch for name, start in WATCHES.items() if (watch := load(start)(*values))}
+    if len(watches) > 1:
+        problem = f"{' and '.join(watches)} would each watch this training"
+        raise UserError(
+            f"train {key}: {problem}; set train.choose to last and train.validate_every to null, or leave out a plugin"
+        )
+    for name, watch in watches.items():
+        # `lists` and `positives` may be set by its __init__ alone
+        absent = [word for word in ("lists", "positives", *_WATCH) if not hasattr(watch, word)]
+        if absent:
+            problem = f"returned {shortened(repr(watch))}, which has no {absent[0]}"
+            raise UserError(
+                f"{locate_function(load(WATCHES[name]))} {problem}; see Watch in tandem.training.loop"
+            )
+    return next(iter(watches.values()), None)
+
+
+def apply_fits(train: Train, *values: Any) -> Train:
+    """Return a training's parameters with what follows from its data; `values` are those of `FITS` but `train`."""
+    for fit in FITS.values():
+        result = load(fit)(*values, train)
+        if type(result) is not type(train):
+            problem = f"returned {shortened(repr(result))}"
+            needed = f"a {type(train).__name__}, as it was called with, is needed"
+            raise UserError(f"{locate_function(load(fit))} {problem}; {needed}")
+        train = result
+    return train
+
+
+def list_outcomes(*values: Any) -> list[tuple[Json, list[str]]]:
+    """Return the facts and warnings of each of `OUTCOMES`, which are called with these values."""
+    return [_describe(describe, values) for describe in OUTCOMES.values()]
+
+
+def _describe(describe: Entry, values: Sequence[Any]) -> tuple[Json, list[str]]:
+    function: Callable[..., Any] = load(describe)
+    result = function(*values)
+    match result:
+        case (dict(), list() | tuple() as lines) if all(isinstance(line, str) for line in lines):
+            return result[0], list(lines)
+    problem = f"returned {shortened(repr(result))}; (facts, warnings) are needed, a dict and texts"
+    raise UserError(f"{locate_function(function)} {problem}")
