@@ -205,3 +205,23 @@ def start():
     assert load(source) == (
         "plugins: mine.py: engine auto: the word leaves the choice to the machine; rename it"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            'training.BATCH_TERMS["mine"] = print',
+            "mine is not a key with code of its own; allowed: passage_centric, regularise",
+        ),
+        (
+            'training.register_own_objective("live_negative", training.OwnObjective(print, print))',
+            "live_negative is not a key with code of its own; did you mean live_negatives?",
+        ),
+    ],
+)
+def test_what_learns_by_a_key_that_does_not_exist_is_refused(load, line, message):
+    """Nothing would ever look it up."""
+    assert load(f"from tandem.config import training\n\n{line}\n") == (
+        f"plugins: mine.py: {message}"
+    )

@@ -5,7 +5,7 @@ import pytest
 from brute_search import normal, search, store
 
 from tandem.errors import UserError
-from tandem.extras.plugin_results import wrap_entry
+from tandem.extras.plugin_results import check_listed_rows, wrap_entry
 from tandem.retrieval.exact import SearchEngine
 from tandem.retrieval.faiss_search import search_by_faiss
 
@@ -61,3 +61,26 @@ def test_what_is_not_exact_search_is_refused(search_changed, change, message):
 def test_what_is_not_an_engine_is_refused():
     with pytest.raises(UserError, match=r"<lambda> returned 'faiss'; a SearchEngine \(tandem"):
         wrap_entry("search_engine", "mine", lambda: "faiss")()
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ([(0, [3, 3], [2.0, 1.0])], "has a passage twice"),
+        ([(0, [3], [1.0]), (0, [4], [1.0])], "comes twice; give each query once"),
+        ([(0, [3, 4], [1.0])], r"has rows of shape \(2,\) and scores of shape \(1,\)"),
+        ([(0, [3], [np.nan])], "has a score that is not a number"),
+        ([(0, [3.5], [1.0])], "or rows that are not whole numbers"),
+        ([(0, [-1], [1.0])], "has passages outside the corpus: rows 0 to 59"),
+        ([(0, [60], [1.0])], "has passages outside the corpus: rows 0 to 59"),
+    ],
+    ids=["passage twice", "query twice", "a score short", "nan", "no row", "below", "above"],
+)
+def test_lists_that_would_be_scored_wrong_are_refused(dataset, lists, message):
+    with pytest.raises(UserError, match=f"mine-01: the list of the query in row 0 .*{message}"):
+        list(check_listed_rows("mine-01", lists, dataset))
+
+
+def test_lists_of_different_passages_are_taken(dataset):
+    lists = [(0, [3, 4], [2.0, 1.0]), (1, [], [])]
+    assert list(check_listed_rows("mine-01", lists, dataset)) == lists

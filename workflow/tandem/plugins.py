@@ -21,7 +21,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TypeVar
 
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 
 T = TypeVar("T")
 GROUP = "tandem.plugins"  # of entry points
@@ -218,17 +218,20 @@ def plugins_behind(values: Iterable[object]) -> list[Plugin]:
 class Declarations(MutableMapping[str, T]):
     """Map names to declarations, in the order of their registration; plugins add theirs.
 
-    Those of the packages of `contrib/` are there from the first look-up on.
+    Those of the packages of `contrib/` are there from the first look-up on. With `keys` nothing looks up another name.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, T]] = ()) -> None:
+    def __init__(self, entries: Iterable[tuple[str, T]] = (), keys: tuple[str, ...] = ()) -> None:
         self._entries = dict(entries)
+        self._keys = keys
 
     def __getitem__(self, name: str) -> T:
         load_contrib_once_possible()
         return self._entries[name]
 
     def __setitem__(self, name: str, declaration: T) -> None:
+        if self._keys and name not in self._keys:
+            raise UserError(f"{name} is not a key with code of its own{nearest(name, self._keys)}")
         self._entries[name] = declaration
         name_plugin(name)
 

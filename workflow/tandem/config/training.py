@@ -37,12 +37,13 @@ DualLoss = Annotated[str, Choice(supervision, OWN_LOSSES)]
 _Code = TypeVar("_Code")
 _TAUGHT = "distil"
 _TEACHING_KEYS = ("distil", "margin_bins", "groups")  # of `SingleTrain`, of teachers' scores
+_TERM_KEYS = ("passage_centric", "regularise")  # of `DualTrain`: each is an entry of `BATCH_TERMS`
 _OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
 
 
 # By key of `DualTrain`: `module:function` of `(train, state, terms)`, the terms of a batch's loss and what they are of
 # (`training.objectives.dual.InBatch`), that returns them with its own.
-BATCH_TERMS: Declarations[str] = Declarations()
+BATCH_TERMS: Declarations[str] = Declarations(keys=_TERM_KEYS)
 # By name: `module:function` of groups of parameters and the peak learning rate that returns an optimiser.
 OPTIMIZERS: Declarations[str] = Declarations(
     (name, f"training.optimizer:make_{name}") for name in ("adamw", "adam")
@@ -52,7 +53,7 @@ OPTIMIZERS: Declarations[str] = Declarations(
 FITS: Declarations[str] = Declarations()
 # By key of `DualTrain`, and role of an input: `module:function` of a model's job and the rows of queries that returns
 # how an epoch's instances are arranged (`training.instances.Instances`).
-ARRANGEMENTS: Declarations[str] = Declarations()
+ARRANGEMENTS: Declarations[str] = Declarations(keys=("topics",))
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class OwnObjective:
     chance: float | None = None
 
 
-OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations()
+OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations(keys=(*_OBJECTIVE_KEYS, "compares"))
 
 
 def register_own_objective(key: str, objective: OwnObjective) -> None:
@@ -98,7 +99,7 @@ class TeachingCode:
 
 
 # By key of `DualTrain`: `module:function` of `(job, train)` that returns a `training.objectives.dual.QueryCopies`.
-QUERY_COPIES: Declarations[str] = Declarations()
+QUERY_COPIES: Declarations[str] = Declarations(keys=("self_teaching",))
 
 
 def register_query_copies(key: str, start: str) -> None:
@@ -130,7 +131,7 @@ class AdapterCode:
 
 
 # By key of models' entries.
-ADAPTERS: Declarations[AdapterCode] = Declarations()
+ADAPTERS: Declarations[AdapterCode] = Declarations(keys=("lora",))
 
 
 def register_adapters(key: str, code: AdapterCode) -> None:
@@ -439,7 +440,7 @@ class DualTrain(SingleTrain):
             raise problem(
                 ".budget_minutes does not count what distil.in_batch computes; say steps or epochs"
             )
-        for term in ("passage_centric", "regularise"):
+        for term in _TERM_KEYS:
             if getattr(self, term):
                 find_code(BATCH_TERMS, term, term)
         if self.topics:

@@ -80,6 +80,8 @@ def write_rows(
     A list's passages may come in any order. `order` is that of the dataset, if it has been opened already.
     """
     dataset = job.inputs["dataset"]
+    if callable(declaration(job.kind).run):  # a plugin's
+        lists = load("extras.plugin_results:check_listed_rows")(job.key, lists, dataset)
     names = DatasetNames(dataset, order)
     path = draft.path(RUN_FILE)
     splits = pq.read_table(dataset.path(QUERIES), columns=["split"])["split"]

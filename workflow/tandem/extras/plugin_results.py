@@ -1,7 +1,7 @@
-"""Check what a user's plugin returns where nothing else does: the stages that it plans, and searches by its engine."""
+"""Check what a user's plugin returns where nothing else does: stages that it plans, searches, and lists of runs."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tandem.errors import UserError, shortened
 
 if TYPE_CHECKING:  # planning, which loads plugins, reads no vectors
+    from tandem.data.columns import RankedRows
     from tandem.retrieval.embeddings import Stretches
     from tandem.retrieval.exact import Array
+    from tandem.store.artifact import Artifact
 
 # By decorator, of functions that plan one stage: the arguments that they are called with.
 _PLANNED = {
@@ -131,3 +133,37 @@ def _find_error(keys: Any, queries: int, depth: int, stretches: "Stretches") -> 
     if (np.diff(np.sort(places, axis=1), axis=1) == 0).any():
         return "found a passage twice for one query"
     return None
+
+
+def check_listed_rows(
+    key: str, lists: "Iterable[RankedRows]", dataset: "Artifact"
+) -> "Iterator[RankedRows]":
+    """Yield the lists of a run that a plugin's stage writes.
+
+    Raises:
+        UserError: a query comes twice, or its passages are not different rows of the corpus with a score each.
+    """
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    from tandem.data.collection import CORPUS
+
+    passages = pq.read_metadata(dataset.path(CORPUS)).num_rows
+    done: set[int] = set()
+    for query, rows, scores in lists:
+        values, own = np.asarray(rows), np.asarray(scores)
+        where = f"{key}: the list of the query in row {query}"
+        if query in done:
+            raise UserError(f"{where} comes twice; give each query once")
+        done.add(query)
+        if values.shape != own.shape or values.ndim != 1:
+            problem = f"has rows of shape {values.shape} and scores of shape {own.shape}"
+            raise UserError(f"{where} {problem}; each passage needs one score")
+        if np.isnan(own).any():
+            raise UserError(f"{where} has a score that is not a number")
+        is_row = np.issubdtype(values.dtype, np.integer) or not values.size
+        if not is_row or len(np.unique(values)) < len(values):
+            raise UserError(f"{where} has a passage twice, or rows that are not whole numbers")
+        if values.min(initial=0) < 0 or values.max(initial=0) >= passages:
+            raise UserError(f"{where} has passages outside the corpus: rows 0 to {passages - 1:,}")
+        yield query, rows, scores
