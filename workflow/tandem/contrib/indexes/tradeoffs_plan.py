@@ -1,7 +1,8 @@
 """The stage that measures indexes against one another."""
 
 from tandem.config.representations import Representation
-from tandem.errors import Unavailable
+from tandem.contrib.indexes.options import FAISS_INDEXES, FaissIndex
+from tandem.errors import Unavailable, UserError
 from tandem.extras.planning import choose_run
 from tandem.extras.searched_indexes import plans_comparison
 from tandem.extras.tradeoffs_options import Tradeoffs
@@ -64,7 +65,11 @@ class TradeoffsView(View):
 
         upstream = encode_both_sides(ctx, encoding, model, split, "tradeoffs.model", data)
         for name in options.indexes:
-            find_vector_index(ctx, name, "tradeoffs.indexes")
+            entry = find_vector_index(ctx, name, "tradeoffs.indexes")
+            if not isinstance(entry, FaissIndex):
+                why = f"{name} is of type {entry.type}, whose index its own stage alone reads"
+                types = ", ".join(FAISS_INDEXES)
+                raise UserError(f"tradeoffs.indexes: {why}; name indexes of the types {types}")
         search = {
             "depth": max(options.k),
             "rescore": True in options.sweep.rescore,
