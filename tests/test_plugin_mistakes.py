@@ -20,12 +20,12 @@ except UserError as error:
 
 @pytest.fixture
 def load(tmp_path):
-    """`load(source)`: what loading mine.py of this source says, in a process of its own; empty if it loads."""
+    """`load(source, *others)`: what loading mine.py of this source says, after others; empty if it loads."""
 
-    def load(source):
+    def load(source, *others):
         (tmp_path / "mine.py").write_text(source)
         os.utime(tmp_path / "mine.py", (0, 0))  # of one time, as an archive may unpack them
-        words = [sys.executable, "-c", LOAD, "mine.py"]
+        words = [sys.executable, "-c", LOAD, *others, "mine.py"]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
@@ -224,4 +224,26 @@ def test_what_learns_by_a_key_that_does_not_exist_is_refused(load, line, message
     """Nothing would ever look it up."""
     assert load(f"from tandem.config import training\n\n{line}\n") == (
         f"plugins: mine.py: {message}"
+    )
+
+
+OPTIMIZER = """
+from tandem.config.training import OPTIMIZERS
+
+OPTIMIZERS["sgd"] = print
+"""
+
+
+def test_a_name_that_two_plugins_register_is_refused(load, tmp_path):
+    """The one that was loaded last was taken without a word."""
+    (tmp_path / "yours.py").write_text(OPTIMIZER)
+    assert load(OPTIMIZER, "yours.py") == (
+        "plugins: mine.py: sgd is registered twice; rename one of them"
+    )
+    assert load(OPTIMIZER, "mine.py") == ""
+
+
+def test_a_file_that_is_no_text_is_named_alone(load):
+    assert load("a = 1\0") == (
+        "plugins: mine.py: SyntaxError: source code string cannot contain null bytes"
     )

@@ -182,7 +182,7 @@ def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
 def line_of(error: BaseException, path: Path) -> str:
     """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
     if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
+        return f":{error.lineno}" if error.lineno else ""
     lines = [
         frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
     ]
@@ -224,6 +224,7 @@ class Declarations(MutableMapping[str, T]):
     def __init__(self, entries: Iterable[tuple[str, T]] = (), keys: tuple[str, ...] = ()) -> None:
         self._entries = dict(entries)
         self._keys = keys
+        self._owners: dict[str, Plugin] = {}  # the user's plugin that has registered a name
 
     def __getitem__(self, name: str) -> T:
         load_contrib_once_possible()
@@ -232,6 +233,9 @@ class Declarations(MutableMapping[str, T]):
     def __setitem__(self, name: str, declaration: T) -> None:
         if self._keys and name not in self._keys:
             raise UserError(f"{name} is not a key with code of its own{nearest(name, self._keys)}")
+        plugin = plugin_being_loaded()
+        if plugin and self._owners.setdefault(name, plugin) != plugin:
+            raise UserError(f"{name} is registered twice; rename one of them")
         self._entries[name] = declaration
         name_plugin(name)
 
