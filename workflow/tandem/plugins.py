@@ -11,8 +11,6 @@ the versions of its stages say when their results do.
 
 import hashlib
 import importlib
-import importlib.util
-import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -144,14 +142,11 @@ def _load_file(path: Path) -> Plugin:
     source = where.read_bytes()
     plugin = Plugin(where, hashlib.sha256(source).hexdigest()[:16])
     name = f"tandem_plugin_{plugin.digest}"
-    spec = importlib.util.spec_from_file_location(name, where)
-    if spec is None:
-        raise UserError(f"plugins: {path} is not a Python file; its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    module = importlib.import_module("tandem.extras.plugin_source").make_plugin_module(
+        name, where, source
+    )
     with _naming_errors(str(path), plugin):
-        # The bytes that the digest is of: Python would run what it has compiled earlier where size and time are equal.
-        exec(compile(source, where, "exec"), module.__dict__)
+        module.__loader__.exec_module(module)
     return _loaded.setdefault(where, plugin)
 
 
