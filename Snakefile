@@ -31,17 +31,18 @@ from tandem import ROOT
 from tandem.extras.import_path import find_library_folder
 from tandem.config.merging import gathered, merged, read_yaml
 from tandem.config.parsing import with_secrets
-from tandem.config.table_layouts import TABLE_FORMATS
+from tandem.config.table_layouts import TABLE_FORMATS, TABLE_PARTS
 from tandem.errors import UserError
 from tandem.extras.archive import archive_of
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.left_jobs import clear, keep_finished
 from tandem.extras.running.storage import check_storage, keep_objects, refuse_manifests
+from tandem.plan.context import plans_view
 from tandem.plan.graph import read_behind_inputs, read_by_views
 from tandem.extras.targets import refuse_repeated_keys
 from tandem.extras.view_owners import check_owner, record_owner
 from tandem.plan.views import view_pattern, views_folder
-from tandem.plugins import find_rules
+from tandem.plugins import find_rules, plugins_behind
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import write_text
@@ -124,6 +125,9 @@ DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read ar
 # Behind a command that shows results: plugins add measures, files of tables and parts of the report. A resource of rules and
 # no param, as where a plugin lies changes no result.
 WITH_PLUGINS = f"--run.plugins {quote(json.dumps(plan.settings.plugins))}" if plan.settings.plugins else ""
+# What they add to tables and the report by now is a param: other sources show results in another way.
+SHOWN_BY = [plugin.label for plugin in plugins_behind([*TABLE_FORMATS, *TABLE_PARTS, *plans_view])]
+BY_PLUGINS = {"shown_by": SHOWN_BY} if SHOWN_BY else {}
 
 
 wildcard_constraints:

@@ -47,6 +47,8 @@ rule table:
         local(f"{VIEWS}/tables/{{table}}.log"),
     conda:
         DATA
+    params:
+        **BY_PLUGINS,
     resources:
         with_plugins=WITH_PLUGINS,
     shell:
@@ -70,6 +72,7 @@ rule report:
     params:
         rows=json.dumps(plan.tables.systems()),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
+        **BY_PLUGINS,
     resources:
         with_plugins=WITH_PLUGINS,
     shell:
