@@ -9,7 +9,6 @@ from test_lora import LINEAR, numbers
 
 from tandem.cluster.faults import explain_fault
 from tandem.config.training import Lora
-from tandem.contrib.adapters.four_bits import FourBitLinear
 from tandem.contrib.adapters.low_rank import add_lora, merge_lora
 from tandem.errors import UserError
 from tandem.models.hub import load_encoder
@@ -57,9 +56,16 @@ def test_a_weight_that_stays_is_one_of_sixteen_levels_times_the_largest_of_its_b
     assert not torch.allclose(kept, blocks, atol=0.01 * float(largest.max()))
 
 
+def list_four_bit_layers(model):
+    # imports bitsandbytes: two seconds, which who only collects tests need not wait
+    from tandem.contrib.adapters.four_bits import FourBitLinear
+
+    return [layer for layer in model.modules() if isinstance(layer, FourBitLinear)]
+
+
 def test_linear_layers_alone_are_stored_in_four_bits_and_only_adapters_learn(encoder):
     model = adapt(encoder)
-    stored = [layer for layer in model.modules() if isinstance(layer, FourBitLinear)]
+    stored = list_four_bit_layers(model)
     plain = load_encoder(encoder.folder / "hf").encoder
     linear = [layer for layer in plain.modules() if isinstance(layer, torch.nn.Linear)]
     assert len(stored) == len(linear) == 2 * LINEAR
@@ -96,7 +102,7 @@ def test_adapters_learn_what_they_would_beside_the_plain_weights_that_are_comput
 
 def test_layers_without_an_adapter_are_stored_and_restored_too(encoder):
     model = adapt(encoder, targets=["query"])
-    assert sum(isinstance(layer, FourBitLinear) for layer in model.modules()) == 2 * LINEAR
+    assert len(list_four_bit_layers(model)) == 2 * LINEAR
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if ".lora_" in name:
@@ -105,7 +111,7 @@ def test_layers_without_an_adapter_are_stored_and_restored_too(encoder):
         assert torch.allclose(
             merged(IDS).last_hidden_state, model(IDS).last_hidden_state, atol=1e-5
         )
-    assert not any(isinstance(layer, FourBitLinear) for layer in merged.modules())
+    assert list_four_bit_layers(merged) == []
     assert merged.state_dict().keys() == load_encoder(encoder.folder / "hf").state_dict().keys()
 
 

@@ -28,6 +28,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.report.table_answers import list_hurt, name_losses, name_scored_queries
 from tandem.extras.running import run_progress
 from tandem.extras.running.failures import explain_failure
+from tandem.extras.running.run_above import RUN
 from tandem.extras.running.warm_server import serve_warm
 from tandem.extras.targets import (
     Configuration,
@@ -130,7 +131,8 @@ def main(words: list[str]) -> int:
             if forecast.stages and not request.only_looks
             else {}
         )
-        snakemake = Snakemake(request.words, log, environment | address)
+        own = {RUN: str(os.getpid())}
+        snakemake = Snakemake(request.words, log, environment | address | own)
         run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
