@@ -96,7 +96,9 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     # beside adapters the gradient of the weights that stay is not computed
     passes = FORWARD_AND_BACKWARD - (1 if params.lora else 0)
     operations = passes * forward * steps
-    return Work("dual", operations, encoder.hidden, memory=memory, disk=4 * weights, steps=steps)
+    return Work(
+        "dual", operations, width=encoder.hidden, memory=memory, disk=4 * weights, steps=steps
+    )
 
 
 @cost("generated")
@@ -127,7 +129,7 @@ def estimate_generated(stage: Stage, setting: Setting) -> Work:
         + 4 * (encoder.parameters + decoder.parameters)
         + 12 * rows * decoder.vocabulary
     )
-    return Work("encode", operations, encoder.hidden, memory=memory, disk=disk)
+    return Work("encode", operations, width=encoder.hidden, memory=memory, disk=disk)
 
 
 @cost("score_generated")
@@ -145,7 +147,7 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
         + BYTES_PER_ID * passages
     )
     operations = shape.forward(count, length)
-    return Work("rerank", operations, shape.hidden, memory=memory, disk=4.0 * count)
+    return Work("rerank", operations, width=shape.hidden, memory=memory, disk=4.0 * count)
 
 
 @derived_size("expanded")

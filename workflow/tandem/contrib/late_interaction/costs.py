@@ -23,7 +23,7 @@ def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
         "encode",
         # queries may be padded to more tokens than they have
         shape.forward(texts, max(tokens, rows / max(1, texts))),
-        shape.hidden,
+        width=shape.hidden,
         memory=PROCESS_BYTES + 4 * shape.parameters + 8 * texts,
         disk=2 * rows * setting.dimension(stage),
     )

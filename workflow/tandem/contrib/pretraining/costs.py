@@ -83,8 +83,8 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
     return Work(
         "dual",
         FORWARD_AND_BACKWARD * operations * steps,
-        shape.hidden,
-        updated * steps,
+        width=shape.hidden,
+        updated=updated * steps,
         memory=memory,
         disk=4 * shape.parameters,
     )

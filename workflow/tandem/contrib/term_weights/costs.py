@@ -27,7 +27,7 @@ def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
     return Work(
         "encode",
         operations,
-        shape.hidden,
+        width=shape.hidden,
         memory=PROCESS_BYTES + 4 * shape.parameters + 1024 * MIB,
         disk=6 * texts * count_active_terms(stage, setting),
     )

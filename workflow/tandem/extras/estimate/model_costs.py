@@ -68,7 +68,7 @@ def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
     return Work(
         "encode",
         shape.forward(texts, tokens) + of_inputs,
-        shape.hidden,
+        width=shape.hidden,
         rows=(("encoded", texts * tokens),),
         memory=PROCESS_BYTES + 4 * shape.parameters,
         disk=texts * bytes_per_vector[params_of(stage).dtype],
@@ -272,8 +272,8 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     return Work(
         objective,
         operations,
-        shape.hidden,
-        updated * steps,
+        width=shape.hidden,
+        updated=updated * steps,
         memory=memory,
         disk=4 * weights,
         steps=steps,

@@ -307,9 +307,6 @@ class Work:
     # what its model operations are, one of `MODEL_WORK`; None without a model
     kind: str | None = None
     operations: float = 0.0  # floating-point operations of models
-    width: int = 0  # numbers of a token in their layers; 0 where no time depends on it
-    # numbers that they pass beside: of a vocabulary's gradient, of logits
-    updated: float = 0.0
     # a rate's name, and what passes at it without a model; shards share it
     rows: tuple[tuple[str, float], ...] = ()
     # the same by one job, before the shards begin or when they have ended
@@ -318,6 +315,9 @@ class Work:
     disk: float = 0.0  # bytes of the artifact, without those of a run
     run: float = 0.0  # bytes of the run that is written
     steps: int | None = None  # of an optimizer
+    width: int = 0  # numbers of a token in the models' layers; 0 where no time depends on it
+    # numbers that pass beside their products: of a vocabulary's gradient, of logits
+    updated: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def estimate_pair_scores(
     return Work(
         "rerank",
         models * shape.forward(pairs, length),
-        shape.hidden,
+        width=shape.hidden,
         rows=(("encoded", models * pairs * length),),
         memory=PROCESS_BYTES + 8 * shape.parameters + measure_mapped_tokens(tokens, setting),
         disk=disk + 12 * pairs,
@@ -223,7 +223,7 @@ def estimate_compare(stage: Stage, setting: Setting) -> Work:
     length = setting.pair_length(tokens) + passage + 1
     memory = PROCESS_BYTES + 4 * shape.parameters + measure_mapped_tokens(tokens, setting)
     operations = shape.forward(pairs, length)
-    return Work("rerank", operations, shape.hidden, memory=memory, disk=4.0 * pairs)
+    return Work("rerank", operations, width=shape.hidden, memory=memory, disk=4.0 * pairs)
 
 
 @cost("rerank_compared")
