@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tandem.cluster.threads import is_waiting_decided, others_compute
+from tandem.extras.running.run_above import PASSED_ON, stop_run
 
 ADDRESS = "TANDEM_WARM"  # the folder of the servers' sockets
 STAGES, MODELS = "stages", "models"  # sockets: of processes without and with torch and transformers
@@ -116,13 +117,28 @@ def _start(connection: socket.socket, request: bytes) -> int:
         socket.send_fds(connection, [encode_number(len(request))], [0, 1, 2])
         connection.sendall(request)
         process = receive_number(connection)
+        passed = set[int]()
         if process > 0:
             for number in SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:
-                    signal.signal(number, lambda caught, _: os.kill(process, caught))
+                    signal.signal(number, lambda caught, _: _pass_on(process, caught, passed))
         return process
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _pass_on(process: int, number: int, passed: set[int]) -> None:
+    """Send a signal to the process that computes, and tell the run that is above this one.
+
+    The run answers by SIGINT. That would meet a process that ends already, and is not passed on the first time.
+    """
+    is_answer = (
+        number == signal.SIGINT and number not in passed and not passed.isdisjoint(PASSED_ON)
+    )
+    passed.add(number)
+    if not is_answer:
+        os.kill(process, number)
+        stop_run(number)
 
 
 def _follow(connection: socket.socket, process: int) -> int:
