@@ -25,7 +25,6 @@ from tandem.cluster import scheduler
 from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.store.files import replacing, sha256, write_text
-from tandem.store.job import load
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
@@ -221,11 +220,9 @@ class Stop:
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Request the end after this step. A second Ctrl-C ends the process at once; schedulers send others twice."""
-        if self.signal not in _CANCELS:  # its run, which is told of one, sends another
-            self.signal = number
+        self.signal = number
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
-        load("extras.running.run_above:stop_run")(number)
 
     def is_requested(self) -> bool:
         """Return whether any of the processes has to end; all of them call this after each step."""
