@@ -1,31 +1,43 @@
 """Whole numbers of 32 bits, as which relevance and labels are stored: Arrow would cut others to them in silence."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
+from typing import TypeVar
 
 from tandem.data.sources import Judgement, Listed
 from tandem.errors import UserError
 
+_Row = TypeVar("_Row", Judgement, Listed)
 _NEEDED = "a whole number of 32 bits is needed"
 
 
 def require_whole_grades(rows: Iterable[Judgement]) -> Iterator[Judgement]:
-    """Yield judgements; a `UserError` for a relevance that is not a whole number; `1.0` is 1."""
-    for row in rows:
-        query, doc, grade, split = row
-        if not _is_whole(grade):
-            judged = f"qrels: split {split}: the relevance of passage {doc} for query {query}"
-            raise UserError(f"{judged} is {grade!r}; {_NEEDED}")
-        yield row
+    """Return judgements as they come; a `UserError` for a relevance that is not a whole number; `1.0` is 1."""
+    return _require_whole(rows, _name_judgement, _NEEDED)
 
 
 def require_whole_labels(rows: Iterable[Listed]) -> Iterator[Listed]:
-    """Yield rows of training lists; a `UserError` for a label that is not a whole number; `1.0` is 1."""
+    """Return rows of training lists as they come; a `UserError` for a label that is not a whole number; `1.0` is 1."""
+    return _require_whole(rows, _name_label, f"{_NEEDED}, a score stands behind the label")
+
+
+def _name_judgement(row: Judgement) -> str:
+    query, doc, _, split = row
+    return f"qrels: split {split}: the relevance of passage {doc} for query {query}"
+
+
+def _name_label(row: Listed) -> str:
+    query, doc, *_ = row
+    return f"lists: the label of passage {doc} for query {query}"
+
+
+def _require_whole(
+    rows: Iterable[_Row], name: Callable[[_Row], str], needed: str
+) -> Iterator[_Row]:
+    """Yield rows whose third entry is a whole number."""
     for row in rows:
-        query, doc, label, _ = row
-        if not _is_whole(label):
-            listed = f"lists: the label of passage {doc} for query {query}"
-            raise UserError(f"{listed} is {label!r}; {_NEEDED}, a score stands behind the label")
+        if not _is_whole(row[2]):
+            raise UserError(f"{name(row)} is {row[2]!r}; {needed}")
         yield row
 
 
