@@ -1,17 +1,26 @@
 """Score distributions over steps: the stage's numbers against scores computed text by text."""
 
+import shutil
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 from listed import listed_rows
 
-from tandem.contrib.analysis.dynamics import COMPARED, compare_scores, run, sample_lists
+from tandem.contrib.analysis.dynamics import (
+    COMPARED,
+    compare_scores,
+    list_points,
+    run,
+    sample_lists,
+)
 from tandem.extras.validation.validation_sets import draw_apart
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
 from tandem.training.instances import draw_list
 from tandem.training.lists import read_lists
 
@@ -139,3 +148,14 @@ def test_lists_are_as_long_as_the_data_have_decided(job, inputs):
 
 def test_a_start_that_was_not_trained_is_left_out(job, encoder):
     assert {row["step"] for row in rows_of(job(queries=2, retriever=encoder))} == {2, 4}
+
+
+@pytest.mark.parametrize(("chosen", "steps"), [(1, [0, 1, 2]), (0, [0, 2])])
+def test_a_model_that_dev_has_chosen_stands_at_its_step(job, inputs, tmp_path, chosen, steps):
+    """Its training went on for four steps; where the start was kept, that is the start."""
+    model = inputs["point.1"]
+    folder = shutil.copytree(model.folder, tmp_path / "joint-00000000d3")
+    write_json(folder / "model.json", {"objective": "joint", "best": [0.5, chosen]})
+    points = list_points(job(**{"point.1": Artifact(folder, model.manifest)}))
+    assert [step for step, _, _ in points] == steps
+    assert {own.folder for step, *parts in points for own in parts if step == chosen} == {folder}

@@ -1,5 +1,6 @@
 """Stage `dynamics`: how the score distributions of a joint training's two models approach each other."""
 
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,16 +114,25 @@ def run(job: Job[DynamicsParams]) -> None:
 
 def list_points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
     """Return (step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
-    points = [(int(model.manifest.facts["steps"]), model, model) for model in job.many("point")]
+    points = [(find_step(model), model, model) for model in job.many("point")]
     retriever, reranker = job.inputs.get("retriever"), job.inputs.get("reranker")
+    has_start = any(step == 0 for step, _, _ in points)  # dev has chosen it
     if (
-        retriever
+        not has_start
+        and retriever
         and reranker
         and (retriever.folder / "dual").is_dir()
         and (reranker.folder / "cross").is_dir()
     ):
         points.append((0, retriever, reranker))
     return sorted(points, key=lambda point: point[0])
+
+
+def find_step(model: Artifact) -> int:
+    """Return the step whose weights a model has: the one that dev has chosen, else the last."""
+    description = json.loads(model.path("model.json").read_text(encoding="utf-8"))
+    best = description.get("best")  # the value of the chosen step, and the step
+    return int(best[1] if best else model.manifest.facts["steps"])
 
 
 def sample_lists(job: Job[DynamicsParams]) -> SampledLists:

@@ -18,6 +18,7 @@ register_stage(
         "dynamics",
         "contrib.analysis.dynamics:run",
         DynamicsParams,
+        version=2,
         env="models",
         threads="all",
         gpu=("point", "start", "retriever", "reranker"),
