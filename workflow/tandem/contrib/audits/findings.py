@@ -31,7 +31,7 @@ from tandem.store.lineage import BuiltStage, walk
 FOLDERS.append(Path(__file__).parent / "assets")
 _HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 # of summary.json: no findings
-_SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")
+_SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from", "rule")
 _SUMMARY_FILE = "summary.json"
 _PLOTTED_MEASURES = 2  # measures
 # Agreement → its title, and whose labels are rows and columns.
