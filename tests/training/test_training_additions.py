@@ -8,6 +8,7 @@ import torch
 from tandem.config.training import FITS, OPTIMIZERS, Optimisation
 from tandem.errors import UserError
 from tandem.stages.training import OUTCOMES, WATCHES
+from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.optimizer import make_optimizer
 from tandem.training.stage import run
 
@@ -51,6 +52,82 @@ def test_an_optimizer_of_something_else_is_refused(add, start, message):
     add(OPTIMIZERS, start)
     with pytest.raises(UserError, match=f"test_training_additions.py: <lambda> {message}"):
         make_optimizer(torch.nn.Linear(2, 2), Optimisation(optimizer="plain_sgd"))
+
+
+class Counting(torch.optim.Optimizer):
+    """Steps of w / (k n): k counts in the group, n in the parameter's state."""
+
+    def __init__(self, groups, lr):
+        super().__init__(groups, {"lr": lr, "betas": (0.9, 0.99), "k": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            for weights in group["params"]:
+                state = self.state[weights]
+                state["n"] = state.get("n", 0) + 1
+                weights -= 0.1 * weights / (group["k"] * state["n"])
+
+
+def test_an_optimizer_that_counts_goes_on_where_it_was(add, tmp_path):
+    """A number of its state ended the training at the first checkpoint; one of a group began anew."""
+    add(OPTIMIZERS, Counting)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "origin")
+
+    def start():
+        layer = torch.nn.Linear(2, 2)
+        return layer, make_optimizer(layer, Optimisation(optimizer="plain_sgd"))
+
+    layer, optimizer = start()
+    optimizer.step()
+    checkpoints.save(State(1), layer, optimizer)
+    resumed, other = start()
+    assert checkpoints.load(resumed, other).step == 1
+    for stepping in (optimizer, other):
+        stepping.step()
+        assert [group["k"] for group in stepping.param_groups] == [2, 2]
+        assert [state["n"] for state in stepping.state.values()] == [2, 2]
+    assert torch.equal(layer.weight, resumed.weight)
+
+
+def keep_list(optimizer):
+    next(iter(optimizer.state.values()))["past"] = [1.0]
+
+
+def keep_tensor_of_group(optimizer):
+    optimizer.param_groups[0]["d"] = torch.ones(2)
+
+
+def keep_global_state(optimizer):
+    optimizer.state["all"]["k"] = 1
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        (keep_list, "keeps `past` of a parameter as a list; checkpoints keep tensors and single"),
+        (keep_tensor_of_group, "keeps `d` of a group as a Tensor; checkpoints keep single values"),
+        (keep_global_state, "keeps a state of 'all', which is not a parameter"),
+    ],
+)
+def test_an_optimizer_whose_state_no_checkpoint_keeps_is_refused_at_its_first_step(
+    add, tmp_path, keep, message
+):
+    class Remembering(Counting):
+        def step(self, closure=None):
+            super().step()
+            keep(self)
+
+    add(OPTIMIZERS, lambda groups, lr: Remembering(groups, lr))
+    layer = torch.nn.Linear(2, 2)
+    optimizer = make_optimizer(layer, Optimisation(optimizer="plain_sgd"))
+    with pytest.raises(
+        UserError, match=f"test_training_additions.py: <lambda>: its optimizer {message}"
+    ):
+        optimizer.step()
+    with pytest.raises(UserError, match=f"the optimizer Remembering {message}"):
+        Checkpoints(tmp_path, "origin").save(State(1), layer, optimizer)
 
 
 class HalfWatch:

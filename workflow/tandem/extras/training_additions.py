@@ -7,6 +7,7 @@ import torch
 
 from tandem.config.training import FITS, OPTIMIZERS, Train
 from tandem.errors import UserError, shortened
+from tandem.extras.optimizer_state import find_unsaved
 from tandem.extras.plugin_results import locate_function
 from tandem.stages.base import Entry, Json
 from tandem.stages.training import OUTCOMES, WATCHES
@@ -19,7 +20,8 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
     """Return the optimizer of a name over groups of parameters.
 
     Raises:
-        UserError: it is not one, or not of these groups: some weights would not learn, or not at their own rate.
+        UserError: it is not one, or not of these groups: some weights would not learn, or not at their own rate. After
+            the first step: checkpoints do not keep what it remembers.
     """
     shares = _list_shares(groups)
     optimizer = load(OPTIMIZERS[name])(groups, lr)
@@ -30,6 +32,13 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
     if _list_shares(optimizer.param_groups) != shares:
         problem = "gave the optimizer other parameters than it was called with, or no `share` of each group"
         raise UserError(f"{where} {problem}; give it `groups` as they are")
+
+    def check_state(stepped: torch.optim.Optimizer, *_: Any) -> None:
+        """Refuse it after its first step, and not when the first checkpoint is saved."""
+        if problem := find_unsaved(stepped):
+            raise UserError(f"{where}: its optimizer {problem}")
+
+    optimizer.register_step_post_hook(check_state)
     return optimizer
 
 

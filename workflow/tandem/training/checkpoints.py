@@ -25,6 +25,7 @@ from tandem.cluster import scheduler
 from tandem.cluster.progress import format_duration, say
 from tandem.errors import UserError
 from tandem.store.files import replacing, sha256, write_text
+from tandem.store.job import load
 from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
@@ -98,10 +99,7 @@ class Checkpoints:
         """Write the state under a temporary name, then rename it; the optimizer's tensors are `parameter|kind`."""
         parameters = list_learning(models)
         final = self.folder / f"{STEP}{state.step:08d}"
-        moments: dict[str, Tensor] = {}
-        for name, parameter in parameters.items():
-            for kind, tensor in optimizer.state[parameter].items():
-                moments[f"{name}|{kind}"] = tensor
+        moments, numbers = load("extras.optimizer_state:split_state")(optimizer, parameters)
         with replacing(final) as partial:
             partial.mkdir(parents=True, exist_ok=True)
             save_file(move_to_cpu(list_saved_tensors(models)), partial / _WEIGHTS)
@@ -109,6 +107,7 @@ class Checkpoints:
             files = [partial / _WEIGHTS, partial / OPTIMIZER, *self.find_best()[-1:]]
             digests = {path.name: sha256(path) for path in files}
             values = {"origin": self.origin, "files": digests, "step": state.step, "log": state.log}
+            values["optimizer"] = numbers
             # without indentation, which would take seconds for a long log
             write_text(partial / _STATE, json.dumps(values))
             shutil.rmtree(final, ignore_errors=True)
@@ -167,9 +166,9 @@ def read_state(checkpoint: Path, models: nn.Module, optimizer: torch.optim.Optim
     parameters = list_learning(models)
     values = json.loads((checkpoint / _STATE).read_text())
     load_weights(models, checkpoint / _WEIGHTS)
-    for path, tensor in load_file(checkpoint / OPTIMIZER).items():
-        name, kind = path.split("|")
-        optimizer.state[parameters[name]][kind] = tensor.to(parameters[name].device)
+    moments = load_file(checkpoint / OPTIMIZER)
+    restore = load("extras.optimizer_state:restore_state")
+    restore(optimizer, parameters, moments, values.get("optimizer"))
     return State(values["step"], [(step, name, value) for step, name, value in values["log"]])
 
 

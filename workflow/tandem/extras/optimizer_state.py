@@ -1,0 +1,78 @@
+"""What an optimizer remembers between steps, as checkpoints keep it: tensors, and numbers beside them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tandem.errors import UserError
+from tandem.stages.base import Json
+
+_SINGLE = (int, float, str, type(None))  # True and False, too
+
+
+def split_state(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+) -> tuple[dict[str, Tensor], Json]:
+    """Return an optimizer's tensors by `parameter|kind`, and what JSON keeps: other values by these names, and groups'.
+
+    Raises:
+        UserError: it remembers something else, which a resumed training would lack; see `find_unsaved`.
+    """
+    if problem := find_unsaved(optimizer):
+        raise UserError(f"the optimizer {type(optimizer).__name__} {problem}")
+    tensors: dict[str, Tensor] = {}
+    values: Json = {}
+    for name, parameter in parameters.items():
+        for kind, value in optimizer.state[parameter].items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}|{kind}"] = value
+            else:
+                values[f"{name}|{kind}"] = value
+    groups = [
+        {key: value for key, value in group.items() if isinstance(value, int | float)}
+        for group in optimizer.param_groups
+    ]
+    return tensors, {"values": values, "groups": groups}
+
+
+def restore_state(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, Tensor],
+    others: Json | None,
+) -> None:
+    """Put back what `split_state` returned; checkpoints of earlier versions have tensors alone."""
+    others = others or {"values": {}, "groups": []}
+    for path, value in {**tensors, **others["values"]}.items():
+        name, kind = path.split("|")
+        parameter = parameters[name]
+        is_tensor = isinstance(value, Tensor)
+        optimizer.state[parameter][kind] = value.to(parameter.device) if is_tensor else value
+    for group, own in zip(optimizer.param_groups, others["groups"], strict=False):
+        group.update(own)
+
+
+def find_unsaved(optimizer: torch.optim.Optimizer) -> str:
+    """Return what an optimizer remembers that checkpoints do not keep, in words; empty if there is nothing.
+
+    They keep tensors and single values of parameters, and numbers of groups.
+    """
+    known = {id(weights) for group in optimizer.param_groups for weights in group["params"]}
+    for owner, state in optimizer.state.items():
+        if id(owner) not in known:
+            return f"keeps a state of {owner!r}, which is not a parameter; checkpoints have no place for it"
+        for kind, value in state.items():
+            if not isinstance(value, (Tensor, *_SINGLE)):
+                return _describe(f"`{kind}` of a parameter", value, "tensors and single values")
+    for group in optimizer.param_groups:
+        for key, value in group.items():
+            # what it was made with, such as `betas`, a resumed training has, too
+            is_first = key == "params" or value is optimizer.defaults.get(key)
+            if not is_first and not isinstance(value, _SINGLE):
+                return _describe(f"`{key}` of a group", value, "single values")
+    return ""
+
+
+def _describe(what: str, value: object, kept: str) -> str:
+    return f"keeps {what} as a {type(value).__name__}; checkpoints keep {kept} there"
