@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,8 @@ from tandem.config.training import FITS, OPTIMIZERS, Optimisation
 from tandem.errors import UserError
 from tandem.stages.training import OUTCOMES, WATCHES
 from tandem.training.checkpoints import Checkpoints, State
+from tandem.training.instances import Instances
+from tandem.training.lists import Lists
 from tandem.training.optimizer import make_optimizer
 from tandem.training.stage import run
 
@@ -128,6 +131,39 @@ def test_an_optimizer_whose_state_no_checkpoint_keeps_is_refused_at_its_first_st
         optimizer.step()
     with pytest.raises(UserError, match=f"the optimizer Remembering {message}"):
         Checkpoints(tmp_path, "origin").save(State(1), layer, optimizer)
+
+
+class Reversed:
+    def __call__(self, instances, order, *_):
+        return order[::-1]
+
+
+class Halved:
+    def __call__(self, instances, order, *_):
+        return order[: len(order) // 2]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "problem"),
+    [
+        (lambda instances, order, *_: order.sort(), "<lambda> .* as None"),
+        (lambda instances, order, *_: [*order.tolist(), 0], r"<lambda> .* as \[.*, 0\]"),
+        (lambda instances, order, *_: np.zeros_like(order), r"<lambda> .* as array\(\[0, 0, 0"),
+        (Halved(), r"__call__ .* as array"),
+    ],
+    ids=["in place", "one too many", "one again and again", "too few"],
+)
+def test_an_order_of_an_epoch_has_each_instance_once(arrange, problem):
+    """With too many, or one several times, others were never learned; too few ended in a traceback."""
+    lists = Lists(
+        queries=np.arange(4), offsets=np.arange(0, 9, 2), positives=np.ones(4, np.int64),
+        passages=np.arange(8, dtype=np.uint32), scores=None,
+    )  # fmt: skip
+    own = Instances(lists, 2, arrange=Reversed()).order(2, 7, 0).tolist()
+    assert own == Instances(lists, 2).order(2, 7, 0).tolist()[::-1]
+    message = f"test_training_additions.py: {problem}.*; each from 0 to 3 is needed once"
+    with pytest.raises(UserError, match=message):
+        Instances(lists, 2, arrange=arrange).order(2, 7, 0)
 
 
 class HalfWatch:

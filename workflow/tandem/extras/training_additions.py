@@ -1,14 +1,17 @@
 """Call what packages and plugins add to trainings, and refuse what would end in another place, or in silence."""
 
 from collections.abc import Callable, Sequence
+from inspect import isfunction
 from typing import Any
 
+import numpy as np
 import torch
 
 from tandem.config.training import FITS, OPTIMIZERS, Train
 from tandem.errors import UserError, shortened
 from tandem.extras.optimizer_state import find_unsaved
 from tandem.extras.plugin_results import locate_function
+from tandem.models.ragged import Ids
 from tandem.stages.base import Entry, Json
 from tandem.stages.training import OUTCOMES, WATCHES
 from tandem.store.job import load
@@ -45,6 +48,19 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
 def _list_shares(groups: list[Json]) -> set[tuple[int, float | None]]:
     """Return each parameter's identity, and its group's share of the learning rate."""
     return {(id(weights), group.get("share")) for group in groups for weights in group["params"]}
+
+
+def check_order(order: Any, count: int, arrange: Callable[..., Any]) -> Ids:
+    """Return the order of an epoch that was arranged; a `UserError` unless it has each of so many instances once.
+
+    Others would be learned twice, or never.
+    """
+    result = np.asarray(order)
+    if result.shape != (count,) or not np.array_equal(np.sort(result), np.arange(count)):
+        where = locate_function(arrange if isfunction(arrange) else type(arrange).__call__)
+        problem = f"ordered the instances of an epoch as {shortened(repr(order))}"
+        raise UserError(f"{where} {problem}; each from 0 to {count - 1:,} is needed once")
+    return result
 
 
 def choose_watch(key: str, *values: Any) -> Any:
