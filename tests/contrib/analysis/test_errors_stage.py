@@ -291,10 +291,12 @@ def test_table_10_from_a_filled_sheet(artifact, filled, tmp_path):
     assert "Own: 4 pairs, annotated." in page
     assert "The printed shares add up to 100 %; all are whole numbers of 500 pairs." in page
     assert (
-        r"Salient Phrase Mismatch, all & 53.4 & 267 & 2 & 50.0 & -3.4 \\"
+        r"Salient Phrase Mismatch, all & 53.4 & 267 & 2 & 50.0 & \ensuremath{-}3.4 \\"
         in (tmp_path / "t/table10.tex").read_text()
     )
-    assert "+41.8" in (tmp_path / "t/table10.html").read_text()
+    html = (tmp_path / "t/table10.html").read_text()
+    assert "+41.8" in html
+    assert "−3.4" in html  # a minus, as in every table
 
 
 def test_without_a_sheet_the_table_says_that_it_guesses(artifact, tmp_path):

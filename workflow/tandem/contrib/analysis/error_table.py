@@ -27,7 +27,12 @@ from tandem.evaluation.layouts import read_printed
 from tandem.extras.report.charts import draw_bars
 from tandem.extras.report.page import FOLDERS, cut_text, render_macro, render_template, write_latex
 from tandem.extras.report.sections import Addition, PageSection, adds_to_report
-from tandem.report.grids import PageTable, write_markdown
+from tandem.report.grids import (
+    PageTable,
+    format_difference,
+    format_four_decimals,
+    write_markdown,
+)
 from tandem.report.table_commands import CsvOut, write_views
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import csv_text
@@ -65,7 +70,8 @@ class ErrorLine(NamedTuple):
             f"{self.pairs:,}",
             f"{self.share:.1f}",
         ]
-        return [self.category if self.type else "", name, *shares, f"{self.difference:+.1f}"]
+        difference = format_difference(self.difference, 1)
+        return [self.category if self.type else "", name, *shares, difference]
 
 
 def write_error_table(
@@ -102,7 +108,7 @@ def write_error_table(
     html = render_template("grid.html", title=_TITLE, grid=grid, notes=notes, source=source)
     text = csv_text(
         ErrorLine._fields,
-        [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines],
+        [[*line[:5], *map(format_four_decimals, (line.share, line.difference))] for line in lines],
     )
     write_views(
         out, {".csv": text, ".md": write_markdown(grid), ".tex": write_latex(grid), ".html": html}
