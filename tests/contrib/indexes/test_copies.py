@@ -10,6 +10,7 @@ from clustered import write_embeddings
 from tandem.contrib.indexes import ann, index
 from tandem.contrib.indexes.ann import OpenedIndex
 from tandem.contrib.indexes.copies import Copies, digest_rows, find_copies
+from tandem.contrib.indexes.vector_tradeoffs import measure
 from tandem.extras.measuring import list_shares_by_score
 from tandem.retrieval import retrieve
 from tandem.retrieval.exact import BestPassages, pack_keys
@@ -284,3 +285,22 @@ def test_what_re_ranks_a_graph_tells_its_vectors_apart(inputs, search):
     built, run = search(inputs(points), factory)
     assert built.manifest.facts["copies"] == len(points) - len(np.unique(points, axis=0))
     assert run.manifest.facts["recall"]["10"] > 0.95
+
+
+class OtherCopies:
+    """A search whose two best passages are copies of exact search's, with other ids."""
+
+    def search(self, queries, depth):
+        best = BestPassages(len(queries), 2)
+        best.add(slice(0, 1), pack_keys(np.array([[7, 7]], np.float32), np.array([[2, 3]])))
+        return best
+
+
+@pytest.mark.parametrize(("rescored", "expected"), [(True, 1), (False, 0)])
+def test_copies_count_as_found_in_tradeoffs_where_exact_scores_decide(rescored, expected):
+    """As in the recall of a run; with an index's own scores nothing tells copies from others."""
+    exact = BestPassages(1, 2)
+    exact.add(slice(0, 1), pack_keys(np.array([[7, 7]], np.float32), np.array([[0, 1]])))
+    measured = measure(OtherCopies(), np.zeros((1, 4)), exact, (1, 2), 1, rescored)
+    assert (measured["recall@1"], measured["recall@2"]) == (expected, expected)
+    assert measured["ms_per_query"] > 0

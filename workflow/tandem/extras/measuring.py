@@ -62,14 +62,23 @@ def measure_search(
         repeats: how often each call is timed.
     """
     measures = {f"recall@{k}": round(compute_recall(retrieved, exact, k), 4) for k in ks}
+    return measures | measure_times(len(exact), search_alone, search_together, repeats)
 
-    timed = range(min(_QUERIES_TIMED_ALONE, len(exact)))
+
+def measure_times(
+    queries: int,
+    search_alone: Callable[[int], object],
+    search_together: Callable[[], object],
+    repeats: int,
+) -> dict[str, float]:
+    """Return milliseconds of a query alone, and queries a second together; see `measure_search`."""
+    timed = range(min(_QUERIES_TIMED_ALONE, queries))
     seconds_alone = [time_median(partial(search_alone, query), repeats) for query in timed]
-    measures["ms_per_query"] = round(1000 * statistics.median(seconds_alone), 4)
-
     seconds_together = time_median(search_together, repeats)
-    measures["queries_per_second"] = round(len(exact) / seconds_together, 1)
-    return measures
+    return {
+        "ms_per_query": round(1000 * statistics.median(seconds_alone), 4),
+        "queries_per_second": round(queries / seconds_together, 1),
+    }
 
 
 def time_median(work: Callable[[], object], repeats: int) -> float:

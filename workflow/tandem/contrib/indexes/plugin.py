@@ -59,7 +59,7 @@ register_stage(
         "tradeoffs",
         "contrib.indexes.vector_tradeoffs:run",
         TradeoffsParams,
-        version=2,
+        version=3,
         env="search",
         threads="exclusive",
         lazy=("dataset",),

@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tandem.cluster.progress import Progress
-from tandem.contrib.indexes.ann import OpenedIndex, VectorSearcher, search_exactly
+from tandem.contrib.indexes.ann import (
+    OpenedIndex,
+    VectorSearcher,
+    list_shares_found,
+    search_exactly,
+)
 from tandem.data.rows import PassageOrder
 from tandem.extras.faiss_gpus import lease_gpus
-from tandem.extras.measuring import measure_search
+from tandem.extras.measuring import measure_times
 from tandem.extras.searched_indexes import compared_searches, space_evenly
 from tandem.extras.tradeoffs_options import TradeoffsParams, TradeoffSweep
 from tandem.retrieval.embeddings import Embeddings
@@ -37,9 +44,17 @@ def iterate_settings(
 
 
 def measure(
-    searcher: Any, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
+    searcher: Any,
+    queries: Array,
+    exact: BestPassages,
+    ks: tuple[int, ...],
+    repeats: int,
+    rescored: bool,
 ) -> dict[str, float]:
-    """Measure a searcher's `search(queries, depth)` by `measure_search`, for some queries down to the largest k."""
+    """Measure a searcher's `search(queries, depth)`, for some queries down to the largest k: recall and times.
+
+    With exact scores (`rescored`) any of equally good passages at the cut counts as found, as in `ann`.
+    """
     depth = max(ks)
 
     def search_alone(query: int) -> BestPassages:
@@ -50,8 +65,12 @@ def measure(
         best: BestPassages = searcher.search(queries, depth)
         return best
 
-    retrieved = search_together().list_ranks()
-    return measure_search(retrieved, exact, ks, search_alone, search_together, repeats)
+    retrieved = search_together()
+    measures = {}
+    for k in ks:
+        shares = list_shares_found(retrieved, exact, k, rescored)
+        measures[f"recall@{k}"] = round(float(np.mean(shares)), 4)
+    return measures | measure_times(len(queries), search_alone, search_together, repeats)
 
 
 @compared_searches("text")
@@ -65,11 +84,9 @@ class VectorSearches:
         self.depth = max(job.params.k)
         self.factor = job.params.sweep.rescore_factor
 
-    def exact(self, threads: Threads) -> list[Array]:
-        """Return each query's passages by exact search, best first."""
-        return search_exactly(
-            self.passages, self.queries, self.ranks, self.depth, threads
-        ).list_ranks()
+    def exact(self, threads: Threads) -> BestPassages:
+        """Return each query's passages by exact search."""
+        return search_exactly(self.passages, self.queries, self.ranks, self.depth, threads)
 
     def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
         """Return a search through an index; with `rescore` exact scores decide."""
@@ -105,6 +122,7 @@ def run(job: Job[TradeoffsParams]) -> None:
                         exact,
                         params.k,
                         params.repeats,
+                        rescore,
                     )
                     lines.append(
                         line

@@ -232,9 +232,9 @@ class TokenSearches:
         self.depth = max(job.params.k)
         self.factor = job.params.sweep.rescore_factor
 
-    def exact(self, _: Threads) -> list[Array]:
-        """Return each query's passages by exact search, best first."""
-        return self.token_search.search(self.queries, self.depth).list_ranks()
+    def exact(self, _: Threads) -> BestPassages:
+        """Return each query's passages by exact search."""
+        return self.token_search.search(self.queries, self.depth)
 
     def through(self, index: SearchedIndex, rescore: bool) -> TokenSearcher:
         """Return a search through an index; with `rescore` the stored vectors decide, else the index's codes."""
