@@ -184,6 +184,8 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"grid": {}}, "grid is empty"),
         ({"grid": {LIST_SIZE: []}}, f"grid.{LIST_SIZE} is []"),
         ({"grid": {LIST_SIZE: [4, "4"]}}, f"grid.{LIST_SIZE} names a value twice; list each once"),
+        # it had no effect
+        ({"with": {LIST_SIZE: 8}}, f"grid.{LIST_SIZE}: with has {LIST_SIZE} too; leave one of them out"),
         ({"grid": {"execution.shards": [1, 2]}}, "grid.execution.shards: none of the systems depends on it"),
         ({"x": "seed"}, "x: is seed; allowed: models"),
         ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),

@@ -94,9 +94,13 @@ class PlannedSweep:
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def _read_grid(self) -> dict[str, list[Any]]:
-        """Return the values along each path of the grid, typed; refuse a value that is there twice."""
+        """Return the values along each path of the grid, typed; refuse a value or a path that is there twice."""
         grid: dict[str, list[Any]] = {}
         for path, values in self.entry.grid.items():
+            if path in self.entry.with_:
+                raise UserError(
+                    f"{self.where}.grid.{path}: with has {path} too; leave one of them out"
+                )
             grid[path] = [self._typed(path, value, f"grid.{path}") for value in values]
             distinct = {json.dumps(value, sort_keys=True, default=str) for value in grid[path]}
             if len(distinct) < len(values):
