@@ -96,8 +96,9 @@ class Instances:
         order = np.random.default_rng([seed, 0, epoch]).permutation(len(self))
         if self.arrange is None:
             return order
-        arranged = self.arrange(self, order, per_batch, seed, epoch)
-        return load("extras.training_additions:check_order")(arranged, len(self), self.arrange)
+        order = self.arrange(self, order, per_batch, seed, epoch)
+        checked: Ids = load("extras.training_additions:check_order")(order, len(self), self.arrange)
+        return checked
 
     def visit(self, number: int, seed: int, epoch: int) -> tuple[int, Ids]:
         """Draw the passages of one visit of an instance.
