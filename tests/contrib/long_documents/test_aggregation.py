@@ -62,8 +62,19 @@ def test_a_documents_score_does_not_depend_on_its_neighbours(method):
     assert aggregate_windows(method, scores, sizes, 3).tolist() == alone
 
 
-def test_a_plugins_method_must_give_a_score_for_each_document(monkeypatch):
-    # of the windows
-    monkeypatch.setitem(aggregation._entries, "own", lambda scores, starts, k: scores)
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda scores, starts, k: scores,
+        lambda scores, starts, k: [1.0, float("nan"), 2.0],
+        lambda scores, starts, k: [1.0, float("inf"), 2.0],
+        lambda scores, starts, k: ["much", "some", "none"],
+        lambda scores, starts, k: [[1.0], [1.0, 2.0], [3.0]],
+    ],
+    ids=["of the windows", "NaN", "infinite", "words", "lists"],
+)
+def test_a_plugins_method_must_give_a_score_for_each_document(monkeypatch, method):
+    """A document whose score was NaN was left out of the run, in silence."""
+    monkeypatch.setitem(aggregation._entries, "own", method)
     with pytest.raises(UserError, match="own: must give a number for each of 3 documents"):
         aggregate_windows("own", np.array(SCORES), np.array(SIZES))

@@ -18,6 +18,7 @@ from tandem.data.rows import IdRows, index_passages
 from tandem.data.runs import get_scored_depth, iter_run, order_by_score, write_run
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import require_numbers
 from tandem.stages.retrieval import aggregation
 from tandem.store.job import Job, writing
 
@@ -55,17 +56,19 @@ def average_best(scores: Array, starts: Array, k: int) -> Array:
 def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
     """Return documents' scores by a method of the registry, float64, shape (documents,).
 
-    `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
+    `scores` are of windows, document after document; `sizes`, of each document, are at least 1. A `UserError` where a
+    plugin's method does not give a finite number for each.
     """
     if not len(sizes):
         return np.empty(0)
     starts = np.cumsum(sizes) - sizes
-    values = np.asarray(aggregation[name](np.asarray(scores, np.float64), starts, k))
-    if values.shape != (len(sizes),):
-        raise UserError(
-            f"aggregation {name}: must give a number for each of {len(sizes):,} documents"
-        )
-    return values
+    values = aggregation[name](np.asarray(scores, np.float64), starts, k)
+    if name == "first":  # NaN where a run lacks a document's first window
+        return np.asarray(values)
+    try:
+        return require_numbers(values, len(sizes), f"aggregation {name}")
+    except UserError as error:
+        raise UserError(f"{error} documents") from None
 
 
 def score_documents(
