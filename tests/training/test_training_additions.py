@@ -94,6 +94,39 @@ def test_an_optimizer_that_counts_goes_on_where_it_was(add, tmp_path):
     assert torch.equal(layer.weight, resumed.weight)
 
 
+class Sharing(torch.optim.Optimizer):
+    """Steps of w / n, where n counts for all weights in one tensor."""
+
+    def __init__(self, groups, lr):
+        super().__init__(groups, {"lr": lr})
+        self.count = torch.zeros(())
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for weights in group["params"]:
+                count = self.state[weights].setdefault("n", self.count)
+                count += 1
+                weights -= 0.1 * weights / count
+
+
+def test_a_tensor_that_parameters_share_is_shared_after_a_resumption(add, tmp_path):
+    """safetensors refuses one tensor under two names."""
+    add(OPTIMIZERS, Sharing)
+    layer = torch.nn.Linear(2, 2)
+    optimizer = make_optimizer(layer, Optimisation(optimizer="plain_sgd"))
+    optimizer.step()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "origin")
+    checkpoints.save(State(1), layer, optimizer)
+    resumed = torch.nn.Linear(2, 2)
+    other = make_optimizer(resumed, Optimisation(optimizer="plain_sgd"))
+    checkpoints.load(resumed, other)
+    for stepping in (optimizer, other):
+        stepping.step()
+        assert [float(state["n"]) for state in stepping.state.values()] == [4, 4]
+    assert torch.equal(layer.weight, resumed.weight)
+
+
 def keep_list(optimizer):
     next(iter(optimizer.state.values()))["past"] = [1.0]
 

@@ -23,17 +23,24 @@ def split_state(
         raise UserError(f"the optimizer {type(optimizer).__name__} {problem}")
     tensors: dict[str, Tensor] = {}
     values: Json = {}
+    shared: dict[str, str] = {}  # what is the tensor of an earlier parameter, too
+    first_of: dict[int, str] = {}  # by identity
     for name, parameter in parameters.items():
         for kind, value in optimizer.state[parameter].items():
-            if isinstance(value, Tensor):
-                tensors[f"{name}|{kind}"] = value
+            path = f"{name}|{kind}"
+            if not isinstance(value, Tensor):
+                values[path] = value
+                continue
+            first = first_of.setdefault(id(value), path)
+            if first == path:
+                tensors[path] = value
             else:
-                values[f"{name}|{kind}"] = value
+                shared[path] = first
     groups = [
         {key: value for key, value in group.items() if isinstance(value, int | float)}
         for group in optimizer.param_groups
     ]
-    return tensors, {"values": values, "groups": groups}
+    return tensors, {"values": values, "shared": shared, "groups": groups}
 
 
 def restore_state(
@@ -43,12 +50,17 @@ def restore_state(
     others: Json | None,
 ) -> None:
     """Put back what `split_state` returned; checkpoints of earlier versions have tensors alone."""
-    others = others or {"values": {}, "groups": []}
+    others = others or {"values": {}, "shared": {}, "groups": []}
+    restored = {}
     for path, value in {**tensors, **others["values"]}.items():
-        name, kind = path.split("|")
-        parameter = parameters[name]
         is_tensor = isinstance(value, Tensor)
-        optimizer.state[parameter][kind] = value.to(parameter.device) if is_tensor else value
+        device = parameters[path.split("|")[0]].device
+        restored[path] = value.to(device) if is_tensor else value
+    for path, first in others["shared"].items():
+        restored[path] = restored[first]
+    for path, value in restored.items():
+        name, kind = path.split("|")
+        optimizer.state[parameters[name]][kind] = value
     for group, own in zip(optimizer.param_groups, others["groups"], strict=False):
         group.update(own)
 
