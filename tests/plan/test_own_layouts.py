@@ -56,6 +56,21 @@ def test_a_row_is_made_from_the_row_that_it_calls_its_first_stage(plan):
     assert len(plan({"mine": {"rows": rows}}).tables["mine"]) == 3
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"rows": [{**BM25, "dataset": "squat"}]},
+        {"columns": [{"measure": "RR@10", "dataset": "squat"}]},
+    ],
+    ids=["row", "column"],
+)
+def test_an_unknown_dataset_is_told_with_the_layout_that_names_it(plan, layout):
+    with pytest.raises(
+        UserError, match=r"mine.yaml: dataset: squat is unknown; did you mean squad"
+    ):
+        plan({"mine": layout})
+
+
 def test_a_first_stage_that_re_ranks_itself_is_looked_at_too(plan):
     rows = [
         BM25,

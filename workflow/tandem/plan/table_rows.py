@@ -296,6 +296,7 @@ def _score(
     planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str
 ) -> Stage:
     """Return the score of a row: by the dataset's labels or corrected ones, of all queries or some."""
+    planner.ctx.dataset_entry(dataset, f"{where}: dataset")
     restricted: dict[str, Stage | None] = {}
     for name in (row.labels, layout.subset):
         if name:
