@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,6 +137,16 @@ def test_mistakes(rows, tmp_path):
         run(["fidelity", "--rows", "[", "--out", str(tmp_path / "x.csv")])
     with pytest.raises(UserError, match=r"it must end in \.csv"):
         run(["fidelity", "--rows", "[]", "--out", str(tmp_path / "x.html")])
+    first, *others = [row.model_dump() for row in rows()]
+    reduced_alone = json.dumps([{**first, "full": ""}, *others])
+    with pytest.raises(
+        UserError, match=r"^--rows: .*de\.1-.* has no validation on the full corpus"
+    ):
+        run(["fidelity", "--rows", reduced_alone, "--out", str(tmp_path / "x.csv")])
+    path = Path(first["full"], "statistics.json")
+    path.write_text(json.dumps({"mean": {"RR@10": 0.5, "R@50": 0.7}}))
+    with pytest.raises(UserError, match=r"has the measures RR@10, R@50; a validation of a"):
+        run(["fidelity", "--rows", json.dumps([first]), "--out", str(tmp_path / "x.csv")])
 
 
 def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_world):

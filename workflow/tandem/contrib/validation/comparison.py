@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from tandem.config.base import Model
 from tandem.contrib.validation.selection import find_best, read_validation_value, read_worth
+from tandem.errors import UserError
 from tandem.extras.report.charts import Series, draw_lines, draw_points
 from tandem.extras.report.page import FOLDERS, render_macro, render_template
 from tandem.extras.report.sections import Addition, TrainingCharts, adds_to_report
@@ -170,6 +171,11 @@ def write_fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -
         rows: a JSON list of checkpoints with the folders of both validations, as planning has it.
         out: the table; the page goes beside it as .html.
     """
+    for row in rows:
+        if not row.full:
+            raise UserError(
+                f"--rows: {row.checkpoint} has no validation on the full corpus; name it by full"
+            )
     curves = open_curves(rows)
     write_views(
         out,

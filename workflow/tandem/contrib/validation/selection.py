@@ -3,14 +3,20 @@
 import json
 from collections.abc import Sequence
 
+from tandem.errors import UserError
 from tandem.stages import declaration
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
 
 
 def read_validation_value(validation: Artifact) -> tuple[str, float]:
-    """Return the measure of a validation and its mean over queries."""
-    ((measure, value),) = read_statistics(validation)["mean"].items()
+    """Return the measure of a validation and its mean over queries; a `UserError` where it has several measures."""
+    means = read_statistics(validation)["mean"]
+    if len(means) != 1:
+        raise UserError(
+            f"{validation.folder}: has the measures {', '.join(means)}; a validation of a checkpoint has one"
+        )
+    ((measure, value),) = means.items()
     return str(measure), float(value)
 
 
