@@ -19,6 +19,7 @@ from tandem.stages import (
     rule_names,
     shard_commands,
 )
+from tandem.store.job import load, read_job
 
 
 @pytest.fixture
@@ -120,3 +121,15 @@ def test_a_stage_takes_one_thread_unless_it_says_otherwise():
     stage = SimpleNamespace(values={})
     assert KINDS["score"].takes_one_thread(stage)
     assert not KINDS["retrieve"].takes_one_thread(stage)
+
+
+def test_an_input_that_a_command_line_lacks_is_told_by_its_flag(dataset, tmp_path):
+    """It was a KeyError, in whichever function reads it."""
+    out = str(tmp_path / "errors/bm25.test-0123456789/stage.json")
+    words = ["--in.dataset", str(dataset.folder), "--out", out]
+    words += ["--params.split", "test", "--params.top", "5", "--params.queries", "3"]
+    job = read_job("errors", words)
+    assert job.inputs["dataset"].key == dataset.key
+    assert job.inputs.get("match") is None
+    with pytest.raises(UserError, match=r"^errors: --in\.run is missing; given is --in\.dataset$"):
+        load(KINDS["errors"].run)(job)

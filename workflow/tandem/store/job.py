@@ -106,6 +106,10 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
         raise UserError(
             f"{kind}: plugins: {changed}; it was edited meanwhile, run the same command again"
         )
+    inputs = {
+        role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
+        for role, folder in groups["--in."].items()
+    }
     return Job(
         kind=kind,
         out=Path(out).parent,
@@ -114,10 +118,7 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
                 {path: parse_value(text) for path, text in groups["--params."].items()}, kind
             )
         ),
-        inputs={
-            role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
-            for role, folder in groups["--in."].items()
-        },
+        inputs=load("extras.stage_inputs:StageInputs")(kind, inputs),
         execution=execution,
         started=began,
     )
