@@ -37,7 +37,7 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
         raise UserError(f"{where} {problem}; give it `groups` as they are")
 
     def check_state(stepped: torch.optim.Optimizer, *_: Any) -> None:
-        """Refuse it after its first step, and not when the first checkpoint is saved."""
+        """Refuse it after a step, and not when the first checkpoint is saved."""
         if problem := find_unsaved(stepped):
             raise UserError(f"{where}: its optimizer {problem}")
 
