@@ -5,10 +5,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tandem.errors import UserError
-from tandem.store.files import sha256
+from tandem.store.files import replacing, sha256
 
 
 def bring(
@@ -38,11 +37,9 @@ def bring(
         sys.exit(f"{file}: no such file; needed is {described}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-            draft = Path(temporary) / "collection"
+        with replacing(folder) as draft:
             (draft / "qrels").mkdir(parents=True)
             written = write(file, draft)
-            draft.rename(folder)
     except UserError as error:
         sys.exit(f"{error}; needed is {described}")
     print(f"{folder}: written; {written}")

@@ -27,8 +27,9 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
             the first step: checkpoints do not keep what it remembers.
     """
     shares = _list_shares(groups)
-    optimizer = load(OPTIMIZERS[name])(groups, lr)
-    where = locate_function(load(OPTIMIZERS[name]))
+    start = load(OPTIMIZERS[name])
+    optimizer = start(groups, lr)
+    where = locate_function(start)
     if not isinstance(optimizer, torch.optim.Optimizer):
         problem = f"returned {shortened(repr(optimizer))}"
         raise UserError(f"{where} {problem}; a torch.optim.Optimizer is needed")
@@ -41,7 +42,9 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
         if problem := find_unsaved(stepped):
             raise UserError(f"{where}: its optimizer {problem}")
 
-    optimizer.register_step_post_hook(check_state)
+    is_own = start.__module__.startswith("tandem.")
+    if not is_own:  # ours remember nothing else, and need no look at each step
+        optimizer.register_step_post_hook(check_state)
     return optimizer
 
 
