@@ -3,7 +3,7 @@
 import pytest
 
 from tandem.extras.report.page import find_worth, list_numeric, make_environment, mark_prose
-from tandem.report.grids import PageTable, write_markdown
+from tandem.report.grids import PageTable, align_text, write_markdown
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,14 @@ def test_code_in_notes_is_marked_and_nothing_else_is_markup():
 def test_a_text_of_several_lines_stays_in_its_cell_in_markdown():
     lines = write_markdown(PageTable("t", ["a", "b"], [["two\nlines", "1"]])).splitlines()
     assert [line for line in lines if line.startswith("|")][2:] == ["| two lines | 1 |"]
+
+
+def test_columns_of_chinese_and_japanese_words_end_at_the_same_place_of_a_terminal():
+    rows = [["密集检索", "1.0"], ["dense", "20.0"], ["検索 (DE)", "3.0"]]
+    head, *lines = (
+        line
+        for line in align_text(PageTable("t", ["system", "RR@10"], rows)).splitlines()[1:]
+        if not line.startswith("─")
+    )
+    assert head == "system     RR@10"
+    assert lines == ["密集检索     1.0", "dense       20.0", "検索 (DE)    3.0"]

@@ -19,6 +19,7 @@ from tandem.report.formats import (
     format_comparison,
 )
 from tandem.report.grids import (
+    describe_p,
     format_difference,
     format_four_decimals,
     format_number,
@@ -506,6 +507,19 @@ def test_marks_and_probabilities():
     assert [mark(1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▲"]
     assert [mark(-1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▼"]
     assert [format_p(p) for p in (None, 0.00099, 0.001, 1.0)] == ["–", "<0.001", "0.001", "1.000"]
+    # What is marked never reads as 0.050.
+    assert [format_p(p) for p in (0.0494, 0.0496, 0.05, 0.0504)] == [
+        "0.049",
+        "<0.05",
+        "0.050",
+        "0.050",
+    ]
+    assert [describe_p(p) for p in (None, 0.0004, 0.0496, 0.05)] == [
+        "p = –",
+        "p < 0.001",
+        "p < 0.05",
+        "p = 0.050",
+    ]
 
 
 def rewritten(world, system, **changed):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tandem.extras.kept_neighbours import measure_kept_neighbours
 from tandem.retrieval import embeddings as module
-from tandem.retrieval.embeddings import make_row_type, measure_kept_neighbours, quantise, restore
+from tandem.retrieval.embeddings import make_row_type, quantise, restore
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,39 @@ def test_parts_equal_one_big_batch(case, dtype, whole):
 
 
 @pytest.mark.parametrize(
+    ("case", "graph_tokens"),
+    [(case, 1 << 20) for case in CASES]
+    + [("dual in-batch", 60), ("spade", 60), ("joint paper", 60)],
+)
+def test_batches_side_by_side_equal_one_big_batch_in_the_same_bits_every_time(
+    case, graph_tokens, whole
+):
+    before = torch.get_num_threads()
+    budget = Budget(micro_tokens=60, graph_tokens=graph_tokens, side_by_side=True)
+    torch.set_num_threads(3)
+    try:
+        first, again = (results(case, budget, torch.float32) for _ in range(2))
+    finally:
+        torch.set_num_threads(before)
+    assert_same(first, whole(case, "fp32"), DTYPES["fp32"][1])
+    assert first[0] == again[0]
+    assert first[1].keys() == again[1].keys()
+    assert all(torch.equal(gradient, again[1][path]) for path, gradient in first[1].items())
+
+
+def test_what_is_random_is_computed_one_after_another():
+    """Threads draw from one generator in any order: dropout that nobody has told of gives what it gives in turn."""
+    ways = [
+        Budget(60, 1 << 20),
+        Budget(60, 1 << 20, side_by_side=True),
+        Budget(60, 1, side_by_side=True),
+    ]
+    plain, *others = (results("cross listwise", way, torch.float64, 1, dropout=0.3) for way in ways)
+    for other in others:
+        assert_same(other, plain, 1e-10)
+
+
+@pytest.mark.parametrize(
     "case",
     [
         "dual in-batch",

@@ -213,6 +213,10 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
             {"grid": {"dataset": ["pydocs", "squad"]}, "systems": ["bm25"]},
             "grid: points are compared query by query, but search pydocs test, squad",
         ),
+        (
+            {"grid": {"datasets.pydocs.test_queries": [100, 200]}, "systems": ["bm25"]},
+            "grid.datasets.pydocs.test_queries: points are compared query by query",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line_with_the_place(planned, options, line):

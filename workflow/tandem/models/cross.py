@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.device import place_all, precision
-from tandem.models.encoding import encode_and_pool, make_equal_batches
+from tandem.models.encoding import SIDE_BY_SIDE, encode_and_pool, make_equal_batches
 from tandem.models.folders import PAIR_LENGTH_STEP, WEIGHTS_FILE
 from tandem.models.heads import (
     HEAD_LAYERS,
@@ -259,17 +259,20 @@ class CrossEncoder(nn.Module):
         lengths = read.pair_lengths(np.diff(first.offsets), np.diff(second.offsets))
         padded = round_up(lengths, step)
         scores = np.empty(len(padded), np.float32)
-        batches = list[Ids]()
-        computed = list[Tensor]()
-        for batch, rows in make_equal_batches(padded, budget):
+
+        def compute(part: tuple[Ids, int]) -> Tensor:
+            batch, rows = part
             inputs = self.join_texts(first.take(batch), second.take(batch), template)
             inputs = inputs if self.any_rows else inputs.fill_up(rows)
             logits = self.logits(inputs, mode, packed=None, multiple=int(padded[batch[0]]))
-            batches.append(batch)
-            computed.append(logits[: len(batch)])
+            return logits[: len(batch)]
+
+        batches = list(make_equal_batches(padded, budget))
+        computed = list(load(SIDE_BY_SIDE)(compute, batches))
         # All are read in one go: reading each batch would leave a GPU idle until the next one arrives.
         if batches:
-            scores[np.concatenate(batches)] = torch.cat(computed).cpu().numpy()
+            rows = np.concatenate([batch for batch, _ in batches])
+            scores[rows] = torch.cat(computed).cpu().numpy()
         return scores
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:

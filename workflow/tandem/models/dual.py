@@ -13,7 +13,12 @@ from tandem.config.representations import REPRESENTATIONS, Representation, is_si
 from tandem.errors import UserError
 from tandem.models.described import check_dense
 from tandem.models.device import device, fetch_tensor, move_to_device, place_array
-from tandem.models.encoding import check_range, encode_and_pool, make_equal_batches
+from tandem.models.encoding import (
+    SIDE_BY_SIDE,
+    check_range,
+    encode_and_pool,
+    make_equal_batches,
+)
 from tandem.models.folders import LENGTH_STEP
 from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.published import check_pooling
@@ -26,6 +31,7 @@ from tandem.models.saving import (
     describe_two_towers,
 )
 from tandem.models.tokens import Template, TokenTexts
+from tandem.store.job import load
 
 SIDES = ("query", "passage")
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
@@ -346,11 +352,17 @@ def encode_batches(
     padded = lengths if packed else round_up(lengths, LENGTH_STEP)
     by_length = ((batch, len(batch)) for batch in split_by_tokens(padded, budget, packed))
     batches = make_equal_batches(padded, budget) if equal else by_length
-    for batch, rows in batches:
-        # A batch is filled up to `rows` by copies of its last text, whose vectors are dropped.
+
+    def encode(part: tuple[Ids, int]) -> Tensor:
+        """Encode a batch, filled up to its number of rows by copies of its last text, whose vectors are dropped."""
+        batch, rows = part
         filled = np.pad(batch, (0, rows - len(batch)), mode="edge")
-        vectors = model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)
-        yield batch, vectors[: len(batch)]
+        return model.encode(side, texts.take(filled), template, mode, LENGTH_STEP)[: len(batch)]
+
+    parts = list(batches)
+    encoded = load(SIDE_BY_SIDE)(encode, parts)
+    for (batch, _), vectors in zip(parts, encoded, strict=True):
+        yield batch, vectors
         on_batch(lengths[batch])
 
 

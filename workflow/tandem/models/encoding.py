@@ -31,6 +31,7 @@ PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "rober
 LENGTH_MULTIPLE = 128
 # Longer texts' lengths are rounded up to powers of two: multiples would be many values.
 _SHORT_TOKENS = 512
+SIDE_BY_SIDE = "extras.side_by_side:map_side_by_side"
 # Batches of `make_equal_batches` have a multiple of this number of rows: in odd shapes matrix products differ at the
 # edges.
 _LEAST_ROWS = 8

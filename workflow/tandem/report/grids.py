@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
+
 # of p: significant below the first; below the second, not written out
 LEVEL = 0.05
 _LEAST_P = 0.001
@@ -30,13 +32,22 @@ def format_four_decimals(value: float | None) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """`0.012`, `<0.001`; a dash where nothing was tested."""
-    return "–" if p is None else f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
+    """`0.012`, `<0.001`, `<0.05` where rounding would say 0.050; a dash where nothing was tested.
+
+    >>> format_p(0.0496), format_p(0.0504)
+    ('<0.05', '0.050')
+    """
+    if p is None:
+        return "–"
+    if p < LEVEL <= round(p, 3):
+        return f"<{LEVEL}"
+    return f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
 
 
 def describe_p(p: float | None) -> str:
     """`p = 0.012`, `p < 0.001`."""
-    return f"p < {_LEAST_P}" if p is not None and p < _LEAST_P else f"p = {format_p(p)}"
+    words = format_p(p)
+    return f"p < {words[1:]}" if words.startswith("<") else f"p = {words}"
 
 
 def mark(change: float | None, p: float | None) -> str:
@@ -109,18 +120,18 @@ def _join_cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _pad(cell: str, width: int, letter: str) -> str:
+    """Fill a cell up to so many columns of a terminal; a Chinese or Japanese letter takes two."""
+    space = " " * (width - cell_len(cell))
+    return cell + space if letter == "l" else space + cell
+
+
 def align_text(grid: PageTable) -> str:
     """Plain text for a terminal: columns padded to their widest cell."""
     lines = [grid.head, *grid.rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = [
-        "  ".join(
-            cell.ljust(width) if letter == "l" else cell.rjust(width)
-            for cell, width, letter in zip(line, widths, grid.alignment, strict=True)
-        )
-        for line in lines
-    ]
-    rule = "─" * len(padded[0])
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    padded = ["  ".join(map(_pad, line, widths, grid.alignment)) for line in lines]
+    rule = "─" * cell_len(padded[0])
     width = max(60, min(len(rule), _WIDEST_NOTES))
     notes = [line for note in grid.notes for line in textwrap.wrap(note, width)]
     title = f"{grid.title} · {grid.caption}" if grid.caption else grid.title

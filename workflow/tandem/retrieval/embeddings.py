@@ -24,6 +24,7 @@ from tandem.models.ragged import round_up
 from tandem.retrieval.exact import Array
 from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
+from tandem.store.job import load
 
 FloatVectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 StoredRows = list[Array]  # rows as they are stored, memory-mapped
@@ -39,10 +40,7 @@ _LARGEST_INT8 = 127
 _SCALE_BITS = 16  # significant bits of a scale
 ROWS_PER_BLOCK = 1024  # rows that are quantised at once, to bound the memory of float64
 _ALIGNMENT = 64  # stretches have a multiple of it in rows, which engines compute fastest
-# The loss by int8 is measured on the first rows of a block: nearest neighbours of the probes within the sample.
-SAMPLE = 1024
-PROBES = 64
-NEAREST = 10
+NEAREST = 10  # neighbours of a vector, by which the loss by int8 is measured
 LEAST_KEPT = 0.9  # a warning reports if int8 keeps a smaller share of the nearest neighbours
 
 
@@ -78,35 +76,6 @@ def restore(stored: Array) -> FloatVectors:
     vectors: FloatVectors = stored["values"].astype(np.float32)
     vectors *= stored["scale"][:, None]
     return vectors
-
-
-def measure_kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
-    """Return the share of nearest neighbours that int8 keeps; None if there are too few vectors.
-
-    Compared are, for each of the first `PROBES` vectors, its `NEAREST` neighbours by the dot product among the first
-    `SAMPLE` vectors, before and after. If one number is much larger than the rest, it sets the scale, and the others
-    are rounded coarsely. Sums have one order, whatever the number of threads.
-
-    Args:
-        vectors: shape (rows, dim).
-        stored: the same vectors as `quantise` returns them, shape (rows,).
-    """
-    if len(vectors) <= 2 * NEAREST:
-        return None
-    exact = vectors[:SAMPLE].astype(np.float64)
-    rounded = restore(stored[:SAMPLE]).astype(np.float64)
-    probes = exact[:PROBES]
-    nearest_exact = _find_nearest(probes, exact)
-    nearest_rounded = _find_nearest(probes, rounded)
-    is_kept = (nearest_exact[:, :, None] == nearest_rounded[:, None]).any(axis=2)
-    return float(is_kept.mean())
-
-
-def _find_nearest(probes: Array, vectors: Array) -> Array:
-    """Return the nearest vectors of each probe, shape (probes, `NEAREST`); probe i is vector i, and is left out."""
-    scores = np.einsum("qd,pd->qp", probes, vectors)
-    np.fill_diagonal(scores, -np.inf)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
 
 
 def name_block(number: int, suffix: str = ".npy") -> str:
@@ -163,7 +132,7 @@ class Blocks:
         stored = quantise(vectors) if self.dtype == INT8 else vectors
         facts: dict[str, object] = {"rows": len(vectors), "dtype": self.dtype, **computed}
         if self.dtype == INT8:
-            facts["kept"] = measure_kept_neighbours(vectors, stored)
+            facts["kept"] = load("extras.kept_neighbours:measure_kept_neighbours")(vectors, stored)
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:

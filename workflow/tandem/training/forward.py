@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import place_array
 from tandem.models.dual import DualEncoder
+from tandem.models.encoding import SIDE_BY_SIDE
 from tandem.models.ragged import Ids, Ragged, make_micro_batches
 from tandem.models.tokens import Tokens
+from tandem.store.job import load
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
@@ -57,13 +59,17 @@ class Budget:
 
     micro_tokens: int = 4096  # padded tokens of one forward pass
     graph_tokens: int = 65536  # tokens whose graph is kept for one backward pass, at most
+    side_by_side: bool = (
+        False  # compute micro-batches on a CPU side by side; nothing in them may be random
+    )
 
 
 @dataclass(eq=False)
 class Replayed:
     """Compute values of rows (vectors of texts, scores of pairs) in micro-batches, with gradient, in bounded memory.
 
-    Up to `graph_tokens` tokens the graph of all rows is kept, and the loss's own backward pass reaches the weights.
+    Up to `graph_tokens` tokens the graph of all rows is kept, and the loss's own backward pass reaches the weights, or,
+    where micro-batches are computed `side_by_side`, `backward` carries each one's gradient there, also side by side.
     With more, gradients are cached (GradCache, Gao et al. 2021): values are computed without a graph, the loss gives
     their gradient, and `backward` computes each micro-batch again, with the same dropout, to carry it into the weights.
 
@@ -85,6 +91,8 @@ class Replayed:
             self.lengths, self.budget.micro_tokens, MULTIPLE, self.packed
         )
         self.fits = int(self.lengths.sum()) <= self.budget.graph_tokens
+        self.is_parted = self.budget.side_by_side
+        self.computed: list[Tensor] = []
         self.cached: Tensor | None = None
 
     def values(self) -> Tensor:
@@ -93,12 +101,13 @@ class Replayed:
         if not len(self.lengths):
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
-            values = torch.cat([self._part(number) for number in range(len(self.parts))])
+            computed = self._compute_parts()
             # Micro-batches have the rows in another order; places[i] is where row i stands in it.
             places = np.argsort(np.concatenate(self.parts))
-            values = values[place_array(places)]
-        if self.fits or not learning:
+            values = torch.cat(computed)[place_array(places)]
+        if not learning or (self.fits and not self.is_parted):
             return values
+        self.computed = computed if self.fits else []
         self.cached = values.detach().requires_grad_()
         return self.cached
 
@@ -106,12 +115,29 @@ class Replayed:
         """Carry the gradient of cached values into the weights; without cached values, do nothing."""
         if self.cached is None or self.cached.grad is None:
             return
-        for number, rows in enumerate(self.parts):
-            self._part(number).backward(self.cached.grad[place_array(rows)])
+        gradients = [self.cached.grad[place_array(rows)] for rows in self.parts]
+        if not self.is_parted:
+            for number, gradient in enumerate(gradients):
+                self._part(number).backward(gradient)
+            return
+        carry = load("extras.side_by_side:carry_gradients")
+        carry(self.computed or self._part, gradients)
+
+    def _compute_parts(self) -> list[Tensor]:
+        """Return the values of each micro-batch; one after another if they draw random numbers."""
+        numbers = range(len(self.parts))
+        if self.is_parted:
+            drawn = torch.get_rng_state()
+            computed = list(load(SIDE_BY_SIDE)(self._part, numbers))
+            if torch.equal(drawn, torch.get_rng_state()):
+                return computed
+            self.is_parted = False
+        return [self._part(number) for number in numbers]
 
     def _part(self, number: int) -> Tensor:
         """Return values of one micro-batch, with its own dropout."""
-        self.seeds.child(number).set()
+        if not self.is_parted:
+            self.seeds.child(number).set()
         return self.compute(self.parts[number])
 
 

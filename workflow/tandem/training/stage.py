@@ -94,7 +94,11 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
     data = NumberedCollection.of(job.inputs["dataset"], ignored)
     drawn = read_training_lists(job)
-    budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
+    budget = Budget(
+        job.execution.micro_tokens,
+        job.execution.graph_tokens,
+        load("extras.side_by_side:is_side_by_side")(job.params),
+    )
     positives = data.list_positives(drawn, open_tokens(job).passages)
     watch: Watch | None = load("extras.training_additions:choose_watch")(
         job.key, job, drawn, positives, data

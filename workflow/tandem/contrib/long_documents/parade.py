@@ -27,13 +27,14 @@ from tandem.models.cross import (
     save_whole,
 )
 from tandem.models.device import place_array
-from tandem.models.encoding import encode_and_pool, make_equal_batches
+from tandem.models.encoding import SIDE_BY_SIDE, encode_and_pool, make_equal_batches
 from tandem.models.folders import PAIR_LENGTH_STEP, WEIGHTS_FILE
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.pair_prompts import PLAIN_PAIR
 from tandem.models.ragged import Ids, Ragged, round_up
 from tandem.models.tokens import Inputs, Template, TokenTexts
 from tandem.store.files import write_json
+from tandem.store.job import load
 
 AGGREGATOR_FILE = f"3_Aggregator/{WEIGHTS_FILE}"
 # weights that every cross-encoder has; all others aggregate
@@ -253,13 +254,19 @@ class Parade(CrossEncoder):
         padded = round_up(lengths, step)
         config: Any = self.encoder.config
         vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
-        for batch, rows in make_equal_batches(padded, budget):
+
+        def encode(part: tuple[Ids, int]) -> Tensor:
+            batch, rows = part
             inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
             inputs = inputs if self.any_rows else inputs.fill_up(rows)
-            pooled = encode_and_pool(
-                self.encoder, inputs, self.pooling, mode, None, int(padded[batch[0]])
-            )
-            vectors[batch] = pooled[: len(batch)].cpu().numpy()
+            length = int(padded[batch[0]])
+            pooled = encode_and_pool(self.encoder, inputs, self.pooling, mode, None, length)
+            return pooled[: len(batch)]
+
+        batches = list(make_equal_batches(padded, budget))
+        encoded = load(SIDE_BY_SIDE)(encode, batches)
+        for (batch, _), states in zip(batches, encoded, strict=True):
+            vectors[batch] = states.cpu().numpy()
 
         scores = np.empty(len(documents), np.float32)
         for count in np.unique(sizes):

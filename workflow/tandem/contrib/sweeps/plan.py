@@ -239,6 +239,13 @@ class PlannedSweep:
             raise UserError(
                 f"{self.where}.grid: points are compared query by query, but search {on}; one sweep for each"
             )
+        ((_, split),) = places
+        for path, values in self.values.items():
+            if len(values) > 1 and path.endswith(f".{split}_queries"):
+                raise UserError(
+                    f"{self.where}.grid.{path}: points are compared query by query, and this changes which {split} "
+                    f"queries there are; set it in with"
+                )
 
         measures = [scored.stage.values["measures"] for scored in self.scored]
         in_all = set(measures[0]).intersection(*measures)

@@ -1,0 +1,134 @@
+"""Compute batches side by side on a CPU, each on its share of the threads.
+
+Threads that share every operation wait for one another after each, and many operations keep only one of them busy.
+Threads that compute a batch each do not wait: docs/speed.md has how much more they do.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tandem.models.device import device
+from tandem.stages.training import ModelParams
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+# More would wait for one another in Python, which starts the operations of a batch one by one.
+_MOST_WORKERS = 16
+
+
+@cache
+def _open_workers(count: int, process: int) -> ThreadPoolExecutor:
+    """Return threads that stay; a forked process has none of its parent's and opens its own."""
+    return ThreadPoolExecutor(count, f"batches-{process}")
+
+
+def map_side_by_side(
+    compute: Callable[[_Item], _Result], items: Sequence[_Item]
+) -> Iterator[_Result]:
+    """Yield the result of each item, in order; on a CPU as many at once as torch has threads here.
+
+    Args:
+        compute: must not draw random numbers; gradients are recorded as where this is called.
+    """
+    threads = torch.get_num_threads()
+    count = min(threads, len(items), _MOST_WORKERS)
+    if count < 2 or device().type != "cpu":
+        yield from map(compute, items)
+        return
+    infers = torch.is_inference_mode_enabled()
+    learns = torch.is_grad_enabled()
+
+    def run(item: _Item) -> _Result:
+        torch.set_num_threads(threads // count)  # of this thread's operations alone
+        with torch.inference_mode(infers), torch.set_grad_enabled(learns):
+            return compute(item)
+
+    workers = _open_workers(count, os.getpid())
+    begun: deque[Future[_Result]] = deque()
+    try:
+        for item in items:
+            # Some are always waiting for a thread, and few results wait to be read.
+            if len(begun) == 2 * count:
+                yield begun.popleft().result()
+            begun.append(workers.submit(run, item))
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for future in begun:
+            future.cancel()
+
+
+def is_side_by_side(params: ModelParams) -> bool:
+    """Return whether a training's micro-batches are computed side by side: on a CPU, where nothing is random in them.
+
+    Threads would draw dropout's numbers from one generator, in any order.
+    """
+    train: Any = params.train
+    parts = [getattr(train, "retriever", None), getattr(train, "reranker", None)]
+    has_dropout = any(part is not None and part.dropout for part in parts)
+    return device().type == "cpu" and train.dropout == 0 and not has_dropout and not params.lora
+
+
+def carry_gradients(
+    values: Sequence[Tensor] | Callable[[int], Tensor], gradients: Sequence[Tensor]
+) -> None:
+    """Carry the gradients of batches' values into the weights, which add them up in the order of the batches.
+
+    Args:
+        values: with their graphs; or a function that computes those of a batch, given by its number.
+    """
+
+    def differentiate(number: int) -> list[tuple[Tensor, Tensor]]:
+        value = values(number) if callable(values) else values[number]
+        weights = find_weights(value)
+        if not weights:  # torch takes no empty list
+            return []
+        found = torch.autograd.grad(value, weights, gradients[number])
+        return [*zip(weights, found, strict=True)]
+
+    for own in map_side_by_side(differentiate, range(len(gradients))):
+        add_gradients(own)
+
+
+def find_weights(value: Tensor) -> list[Tensor]:
+    """Return the tensors of a value's graph that learn, each once, always in the same order.
+
+    >>> a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
+    >>> [weight is a for weight in find_weights(a * a + b.detach())]
+    [True]
+    """
+    weights: list[Tensor] = []
+    seen = {value.grad_fn}
+    left = [value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None:
+            continue
+        if hasattr(node, "variable"):
+            weights.append(node.variable)
+        for following, _ in node.next_functions:
+            if following not in seen:
+                seen.add(following)
+                left.append(following)
+    return weights
+
+
+def add_gradients(gradients: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Add to each weight's gradient; what comes first becomes the gradient itself, unless others have it, too."""
+    seen: set[int] = set()
+    for weight, gradient in gradients:
+        address = gradient.data_ptr()
+        if weight.grad is not None:
+            weight.grad.add_(gradient)
+        elif address in seen or not gradient.is_contiguous():
+            weight.grad = gradient.clone(memory_format=torch.contiguous_format)
+        else:
+            weight.grad = gradient
+        seen.add(address)
