@@ -91,7 +91,7 @@ def train(
     what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int
 ) -> None:
     """Train so many steps by the loop that the stage `model` runs."""
-    budget = Budget(micro_tokens=2048, graph_tokens=16384)
+    budget = Budget(micro_tokens=2048, graph_tokens=16384, side_by_side=True)
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
     params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
@@ -102,7 +102,7 @@ def train(
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Tensor]:
     """Gradients of the first batch in float32, by parameter."""
-    goal, lists = objective(what, folder, examples, "fp32", Budget(2048, 16384))
+    goal, lists = objective(what, folder, examples, "fp32", Budget(2048, 16384, side_by_side=True))
     queries, size = STEP[what]
     goal.models.eval()
     goal.backward(

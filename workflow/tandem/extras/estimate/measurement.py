@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tandem.cluster.progress import say
 from tandem.cluster.threads import busy_seconds, count_usable_cores, wait_briefly
@@ -26,6 +26,7 @@ from tandem.store.files import write_json
 # Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.
 HIDDEN_SIZE, FEED_FORWARD_SIZE, HEADS, LAYERS = 384, 1536, 12, 2
 TEXTS, TOKENS_PER_TEXT, VOCABULARY = 32, 64, 64
+MICRO_BATCHES = 4  # of a step, which are computed side by side
 KEPT = "~/.cache/tandem/speed"  # a home that several machines share has a file of each kind
 MEASURED_SECONDS = 3.0
 MOST_SECONDS = 120.0  # that loading torch and measuring may take together
@@ -60,7 +61,8 @@ def measure_once() -> Speed | None:
     after an hour. None where torch is not installed or does not compute.
     """
     processor = describe_processor()
-    path = Path(KEPT).expanduser() / f"{hashlib.sha256(processor.encode()).hexdigest()[:16]}.json"
+    name = hashlib.sha256(f"{processor}, {MICRO_BATCHES} micro-batches".encode()).hexdigest()[:16]
+    path = Path(KEPT).expanduser() / f"{name}.json"
     speed = _read_kept(path, processor)
     if speed is None:
         say("measuring how fast this machine computes, once; some seconds")
@@ -118,7 +120,8 @@ def measure_speed(processor: str) -> Speed:
     from tandem.plan.sizes import EncoderShape
 
     shape = EncoderShape(LAYERS, HIDDEN_SIZE, FEED_FORWARD_SIZE, VOCABULARY)
-    operations = 3 * shape.forward(TEXTS, TOKENS_PER_TEXT)  # a backward pass costs two forward ones
+    forward = MICRO_BATCHES * shape.forward(TEXTS, TOKENS_PER_TEXT)
+    operations = 3 * forward  # a backward pass costs two forward ones
     passes = _time_passes()
     next(passes)  # kernels are chosen, memory is taken
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -132,10 +135,11 @@ def measure_speed(processor: str) -> Speed:
 
 
 def _time_passes() -> Iterator[float]:
-    """Yield the seconds of one forward and backward pass after the other."""
+    """Yield the seconds of one step's forward and backward passes after the other."""
     import torch
     from transformers import BertConfig, BertModel
 
+    from tandem.extras.side_by_side import carry_gradients, map_side_by_side
     from tandem.models.acceleration import use_learning_layers
     from tandem.models.device import is_onednn_used, keep_memory, precision, use_workers
 
@@ -151,11 +155,15 @@ def _time_passes() -> Iterator[float]:
     texts = torch.randint(
         0, VOCABULARY, (TEXTS, TOKENS_PER_TEXT), generator=torch.Generator().manual_seed(0)
     )
+
+    def compute(_: int) -> Any:
+        with precision("auto"):
+            return model(input_ids=texts).last_hidden_state.float()
+
     while True:
         began = time.perf_counter()
-        with precision("auto"):
-            vectors = model(input_ids=texts).last_hidden_state
-        vectors.float().sum().backward()
+        vectors = list(map_side_by_side(compute, range(MICRO_BATCHES)))
+        carry_gradients(vectors, [torch.ones_like(values) for values in vectors])
         yield time.perf_counter() - began
 
 
