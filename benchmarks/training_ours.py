@@ -94,7 +94,7 @@ def train(
     budget = Budget(micro_tokens=2048, graph_tokens=16384, side_by_side=True)
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
-    params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
+    params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config.model_dump(mode="json")}
     TrainingLoop(
         Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None
     ).run()
