@@ -35,6 +35,9 @@ from tandem.store.job import load
 
 SIDES = ("query", "passage")
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
+_CPU_TOKENS = (
+    2048  # of a batch on a CPU, at most: a thread of its own computes it (docs/encoding.md)
+)
 
 
 @representation("single")
@@ -338,7 +341,7 @@ def encode_batches(
     on_batch: Callable[[Ids], object] = len,
     equal: bool = False,
 ) -> Iterator[tuple[Ids, Tensor]]:
-    """Encode texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+    """Encode texts in batches of at most `budget` tokens, on a CPU `_CPU_TOKENS`, which depend on the lengths alone.
 
     Args:
         texts: token ids without special tokens.
@@ -349,6 +352,7 @@ def encode_batches(
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
+    budget = min(budget, _CPU_TOKENS) if device().type == "cpu" else budget
     padded = lengths if packed else round_up(lengths, LENGTH_STEP)
     by_length = ((batch, len(batch)) for batch in split_by_tokens(padded, budget, packed))
     batches = make_equal_batches(padded, budget) if equal else by_length
