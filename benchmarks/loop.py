@@ -84,7 +84,8 @@ def overhead(what: str, folder: Path, steps: int) -> str:
     with tempfile.TemporaryDirectory() as out:
         for count in (2, 2 + steps):
             clock.seconds, start = 0.0, time.perf_counter()
-            train_ours(what, folder, Path(out) / "model-0000000000", examples, "fp32", count)
+            model = Path(out) / "model-0000000000"
+            train_ours(what, folder, model, examples, "fp32", count, side_by_side=False)
             began.append(time.perf_counter() - start - clock.seconds)
             spent = time.perf_counter() - start
     share = (began[1] - began[0]) / spent

@@ -88,13 +88,22 @@ def started(
 
 
 def train(
-    what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int
+    what: str,
+    folder: Path,
+    out: Path,
+    examples: Examples,
+    precision: str,
+    steps: int,
+    side_by_side: bool = True,
 ) -> None:
     """Train so many steps by the loop that the stage `model` runs."""
-    budget = Budget(micro_tokens=2048, graph_tokens=16384, side_by_side=True)
+    budget = Budget(2048, 16384, side_by_side)
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
-    params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config.model_dump(mode="json")}
+    params = {
+        "objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what],
+        "train": config.model_dump(mode="json"),
+    }
     TrainingLoop(
         Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None
     ).run()

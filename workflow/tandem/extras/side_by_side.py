@@ -54,8 +54,8 @@ def map_side_by_side(
     begun: deque[Future[_Result]] = deque()
     try:
         for item in items:
-            # Some are always waiting for a thread, and few results wait to be read.
-            if len(begun) == 2 * count:
+            # One is always waiting for a thread; more would only be results, and memory, that wait to be read.
+            if len(begun) > count:
                 yield begun.popleft().result()
             begun.append(workers.submit(run, item))
         while begun:
