@@ -11,6 +11,7 @@ import killed as program
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from comparing import interrupt
 from ranks import skip_without_gpus
 from several_processes import read_curve
@@ -73,6 +74,27 @@ def test_late_interaction_ends_with_the_same_bytes(model_job, tmp_path, monkeypa
     assert "dual/shared/1_Dense/model.safetensors" in weights(job.out)
     assert weights(job.out) == weights(tmp_path / "multi-0000000000")
     assert curves(job.out) == curves(tmp_path / "multi-0000000000")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_batches_side_by_side_end_with_the_same_bytes(objective, model_job, tmp_path, monkeypatch):
+    """Without dropout each of two threads computes micro-batches of its own, whichever is done first."""
+    from tandem.training import stage
+
+    train = {"dropout": 0.0}
+    monkeypatch.setattr(stage, "use_workers", torch.set_num_threads)
+    whole = model_job(objective, tmp_path / f"{objective}-0000000001", train, workers=2)
+    job = model_job(
+        objective, tmp_path / f"{objective}-0000000002", train, workers=2, checkpoint_seconds=0
+    )
+    try:
+        stage.run(whole)
+        interrupt(lambda: stage.run(job), 3, monkeypatch)
+        stage.run(job)
+    finally:
+        torch.set_num_threads(1)
+    assert weights(job.out) == weights(whole.out)
+    assert curves(job.out) == curves(whole.out)
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from tandem.models.device import device
 from tandem.stages.training import ModelParams
+from tandem.store.job import Job
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-# More would wait for one another in Python, which starts the operations of a batch one by one.
-_MOST_WORKERS = 16
+# As many micro-batches as `graph_tokens` holds by default. Far more would wait for one another in Python, which starts
+# the operations of each one by one.
+_MOST_WORKERS = 8
 
 
 @cache
@@ -65,15 +67,16 @@ def map_side_by_side(
             future.cancel()
 
 
-def is_side_by_side(params: ModelParams) -> bool:
+def is_side_by_side(job: Job[ModelParams]) -> bool:
     """Return whether a training's micro-batches are computed side by side: on a CPU, where nothing is random in them.
 
-    Threads would draw dropout's numbers from one generator, in any order.
+    Threads would draw dropout's numbers from one generator, in any order. What is compiled is computed in turn, too.
     """
-    train: Any = params.train
+    train: Any = job.params.train
     parts = [getattr(train, "retriever", None), getattr(train, "reranker", None)]
-    has_dropout = any(part is not None and part.dropout for part in parts)
-    return device().type == "cpu" and train.dropout == 0 and not has_dropout and not params.lora
+    has_dropout = train.dropout != 0 or any(part and part.dropout for part in parts)
+    is_plain = not has_dropout and not job.params.lora and job.execution.compile != "always"
+    return is_plain and device().type == "cpu"
 
 
 def carry_gradients(

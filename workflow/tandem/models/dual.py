@@ -35,9 +35,8 @@ from tandem.store.job import load
 
 SIDES = ("query", "passage")
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
-_CPU_TOKENS = (
-    2048  # of a batch on a CPU, at most: a thread of its own computes it (docs/encoding.md)
-)
+# Tokens of a batch on a CPU, at most: a thread of its own computes it, and more do not fit into its core's caches.
+_CPU_TOKENS = 2048
 
 
 @representation("single")

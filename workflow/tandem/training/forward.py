@@ -59,9 +59,8 @@ class Budget:
 
     micro_tokens: int = 4096  # padded tokens of one forward pass
     graph_tokens: int = 65536  # tokens whose graph is kept for one backward pass, at most
-    side_by_side: bool = (
-        False  # compute micro-batches on a CPU side by side; nothing in them may be random
-    )
+    # compute micro-batches side by side on a CPU; nothing in them may be random
+    side_by_side: bool = False
 
 
 @dataclass(eq=False)

@@ -97,7 +97,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     budget = Budget(
         job.execution.micro_tokens,
         job.execution.graph_tokens,
-        load("extras.side_by_side:is_side_by_side")(job.params),
+        load("extras.side_by_side:is_side_by_side")(job),
     )
     positives = data.list_positives(drawn, open_tokens(job).passages)
     watch: Watch | None = load("extras.training_additions:choose_watch")(
