@@ -7,6 +7,7 @@ from tiny_sparse import start as start_sparse
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from tandem.errors import UserError
+from tandem.extras.side_by_side import is_side_by_side
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, load_dual
 from tandem.models.learning import keep_layers, set_dropout
@@ -98,6 +99,25 @@ def test_a_masked_language_model_keeps_its_head_above_fewer_layers(encoder_folde
     torch.testing.assert_close(loaded.towers["query"].eval()(ids).logits, plain(ids).logits)
     with pytest.raises(UserError, match="query_layers is 1, but the encoder has 1 layers"):
         keep_layers(loaded.towers["query"], 1)
+
+
+@pytest.mark.parametrize(
+    ("objective", "train", "more", "expected"),
+    [
+        ("dual", {"dropout": 0.0}, {}, True),
+        ("dual", {"dropout": 0.1}, {}, False),
+        ("dual", {"dropout": None}, {}, False),  # the encoder's own
+        ("dual", {"dropout": 0.0}, {"compile": "always"}, False),
+        ("joint", {"dropout": 0.0}, {}, True),
+        ("joint", {"dropout": 0.0, "reranker": {"dropout": 0.0}}, {}, True),
+        ("joint", {"dropout": 0.0, "reranker": {"dropout": 0.1}}, {}, False),
+    ],
+)
+def test_batches_are_computed_side_by_side_where_nothing_is_random(
+    objective, train, more, expected, model_job, tmp_path
+):
+    job = model_job(objective, tmp_path / "model-0123456789", train, **more)
+    assert is_side_by_side(job) is (expected and not torch.cuda.is_available())
 
 
 def test_dropout_is_set_everywhere_or_left_alone(cross_model):
