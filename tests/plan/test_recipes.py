@@ -25,6 +25,7 @@ OTHERS = {
     "scifact",
     "systems",
     "systems_debian",
+    "systems_debian_long",
     "systems_squad",
     "zero_shot",
 }
