@@ -119,6 +119,7 @@ def test_memory_is_what_was_given_whatever_the_corpus(store):
     """20 MiB of float32 vectors within 4 MiB, and within 16 more of them are held at once."""
     vectors, queries, ranks = normal(13, 40_000, 128), normal(14, 256, 128), np.arange(40_000)
     embeddings, peaks = store(vectors, 8192), {}
+    search(faiss_search.search_by_faiss, embeddings, ranks, queries[:1], 50, 4 << 20)  # imports
     for memory in (4 << 20, 16 << 20):
         tracemalloc.start()
         keys = search(faiss_search.search_by_faiss, embeddings, ranks, queries, 50, memory)
