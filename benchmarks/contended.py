@@ -39,7 +39,7 @@ from tandem.cluster.threads import _POLICY, WAITING
 THREADS = 2
 WAYS = {
     "ours": WAITING,
-    "10,000": {"GOMP_SPINCOUNT": "10000"},
+    "1,000": {"GOMP_SPINCOUNT": "1000"},
     "300": {"GOMP_SPINCOUNT": "300"},
     "passive": {_POLICY: "PASSIVE"},
     "unset": {},

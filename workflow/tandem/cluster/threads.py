@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 # Idle threads that spin on keep a core from other programs and, where cores are short, from the thread they wait for.
-# So they spin for some microseconds, about as long as the gap between two operations of a training, and sleep then.
+# So they spin for some tens of microseconds, about as long as the gaps between operations of a training, and sleep then.
 WAITING = {
     # GNU's OpenMP, torch's and FAISS's own copy: turns of a loop, by default 300,000 or more
-    "GOMP_SPINCOUNT": "1000",
+    "GOMP_SPINCOUNT": "10000",
     # Intel's and LLVM's OpenMP: milliseconds, by default 200; old ones know no shorter unit
     "KMP_BLOCKTIME": "0",
     "OPENBLAS_THREAD_TIMEOUT": "16",  # numpy's and scipy's OpenBLAS: 2^16 cycles, by default 2^26
