@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 # Idle threads that spin on keep a core from other programs and, where cores are short, from the thread they wait for.
-# So they spin for some tens of microseconds, about as long as the gaps between operations of a training, and sleep then.
+# So they spin for some tens of microseconds, about as long as a training's gaps between operations, and sleep then.
 WAITING = {
     # GNU's OpenMP, torch's and FAISS's own copy: turns of a loop, by default 300,000 or more
     "GOMP_SPINCOUNT": "10000",
