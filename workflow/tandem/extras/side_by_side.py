@@ -48,6 +48,7 @@ def map_side_by_side(
     learns = torch.is_grad_enabled()
 
     def run(item: _Item) -> _Result:
+        """Compute an item on this thread's share, in the modes of the caller's thread, which threads do not inherit."""
         torch.set_num_threads(threads // count)  # of this thread's operations alone
         with torch.inference_mode(infers), torch.set_grad_enabled(learns):
             return compute(item)
@@ -89,6 +90,7 @@ def carry_gradients(
     """
 
     def differentiate(number: int) -> list[tuple[Tensor, Tensor]]:
+        """Return the weights that a batch reaches, each with what the batch adds to its gradient."""
         value = values(number) if callable(values) else values[number]
         weights = find_weights(value)
         if not weights:  # torch takes no empty list

@@ -261,6 +261,7 @@ class CrossEncoder(nn.Module):
         scores = np.empty(len(padded), np.float32)
 
         def compute(part: tuple[Ids, int]) -> Tensor:
+            """Return the logits of a batch of pairs, which is filled up to a number of rows."""
             batch, rows = part
             inputs = self.join_texts(first.take(batch), second.take(batch), template)
             inputs = inputs if self.any_rows else inputs.fill_up(rows)

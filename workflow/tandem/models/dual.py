@@ -35,7 +35,7 @@ from tandem.store.job import load
 
 SIDES = ("query", "passage")
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
-# Tokens of a batch on a CPU, at most: a thread of its own computes it, and more do not fit into its core's caches.
+# Tokens of a batch on a CPU, at most: a thread of its own computes it, and larger ones were slower so.
 _CPU_TOKENS = 2048
 
 

@@ -256,6 +256,7 @@ class Parade(CrossEncoder):
         vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
 
         def encode(part: tuple[Ids, int]) -> Tensor:
+            """Return the vectors of a batch of windows, which is filled up to a number of rows."""
             batch, rows = part
             inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
             inputs = inputs if self.any_rows else inputs.fill_up(rows)

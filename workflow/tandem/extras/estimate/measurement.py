@@ -157,6 +157,7 @@ def _time_passes() -> Iterator[float]:
     )
 
     def compute(_: int) -> Any:
+        """Return the states of a micro-batch, in float32."""
         with precision("auto"):
             return model(input_ids=texts).last_hidden_state.float()
 
