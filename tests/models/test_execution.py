@@ -56,7 +56,7 @@ def chosen(model):
 @pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
 def test_auto_on_a_cpu_is_padded(model):
     accelerate(model, Execution(), 2048, "auto", training=False)
-    usual = attention.FLOAT32 if is_onednn_used() else "sdpa"
+    usual = attention.ON_CPU if is_onednn_used() else "sdpa"
     assert chosen(model) == {"dual": (usual, None), "cross": (usual, None)}
     accelerate(model, Execution(attention="auto", compile="auto"), 2048, "auto", training=True)
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}

@@ -8,8 +8,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from tandem.config.settings import Execution
-from tandem.models import acceleration
-from tandem.models.acceleration import BERT_FAMILIES, FirstTokenLayer, accelerate
+from tandem.extras import frozen_layers
+from tandem.extras.frozen_layers import BERT_FAMILIES
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import is_onednn_used
 from tandem.models.dual import DualEncoder
@@ -34,7 +35,7 @@ def encoder(request):
 
 
 def is_narrow(encoder):
-    return isinstance(encoder.encoder.layer[-1], FirstTokenLayer)
+    return getattr(encoder.encoder.layer[-1], "is_narrow", False)
 
 
 def draw_texts(*lengths):
@@ -66,8 +67,8 @@ def test_no_bit_is_another_than_of_whole_layers(encoder, threads, monkeypatch):
     torch.set_num_threads(threads)
     vectors = []
     try:
-        for narrowing in (acceleration.compute_first_tokens, lambda _: None):
-            monkeypatch.setattr(acceleration, "compute_first_tokens", narrowing)
+        for narrows in (True, False):
+            monkeypatch.setattr(frozen_layers, "_reads_first_token", lambda _, is_so=narrows: is_so)
             own = copy.deepcopy(encoder)
             model = DualEncoder(own, own, DualShape(True, "cls", False, 1.0))
             accelerate(model, Execution(), 2048, "fp32", training=False)

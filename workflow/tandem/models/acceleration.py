@@ -12,7 +12,7 @@ from torch import Tensor, library, nn
 
 from tandem.config.settings import Execution
 from tandem.errors import UserError
-from tandem.models.cross import Classifier, CrossEncoder
+from tandem.models.cross import CrossEncoder
 from tandem.models.device import (
     can_compile,
     can_onednn_use_bf16,
@@ -25,23 +25,21 @@ from tandem.models.device import (
 )
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import (
-    FLOAT32,
     LENGTH_MULTIPLE,
     MASKED,
+    ON_CPU,
     PACKED_ATTENTION,
     PACKED_FAMILIES,
-    compute_attention_in_float32,
     register,
 )
 from tandem.models.pair_prompts import ReadingHead
+from tandem.store.job import load
 
 # Compiled variants of one layer, at most: lengths of rows and of their longest texts (37 pairs for texts of 8,192
 # tokens), with and without gradient, training or not, a model each.
 _COMPILED_SHAPES = 512
 # Names, within a module, of a linear layer and of the activation that follows it: in BERT's relatives, in DistilBERT.
 _ACTIVATED_LAYERS = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
-# families whose layers are built as BERT's
-BERT_FAMILIES = tuple(family for family in PACKED_FAMILIES if family != "distilbert")
 # arguments of oneDNN's product for no activation
 _NO_ACTIVATION: tuple[str, list[float], str] = ("none", [], "")
 
@@ -91,19 +89,19 @@ def accelerate(
                     lambda layer: FrozenLinear(layer, choose_dtype(mode), tokens, gelu=False)
                 )
             for encoder in encoders:
+                attention = _choose_attention(encoder, packed, training)
                 if not training:
+                    if attention == ON_CPU:
+                        load("extras.frozen_layers:freeze_layers")(encoder, model, mode, tokens)
                     freeze(encoder, mode, tokens)
                     on_gpu = device().type == "cuda"
                     if packed and on_gpu and choose_dtype(mode) == torch.bfloat16:
                         convert_to_bf16(encoder)
                 elif is_onednn_used() and not compiled:
                     use_learning_layers(encoder, tokens)
-                attention = _choose_attention(encoder, packed, training)
                 if attention:
                     register()
                     encoder.set_attn_implementation(attention)
-                if attention == FLOAT32 and _reads_first_token(model):
-                    compute_first_tokens(encoder)
                 if compiled:
                     compile_layers(encoder, packed)
 
@@ -116,7 +114,7 @@ def _choose_attention(encoder: Any, packed: bool, training: bool) -> str | None:
         # On a CPU the fused kernel's backward pass takes a third of a step. Without training, the fused kernel is used.
         return "eager"
     if is_onednn_used():
-        return FLOAT32 if encoder.config.model_type in PACKED_FAMILIES else None
+        return ON_CPU if encoder.config.model_type in PACKED_FAMILIES else None
     frozen_on_gpu = device().type == "cuda" and not training
     return MASKED if frozen_on_gpu and encoder.config._attn_implementation == "sdpa" else None
 
@@ -187,13 +185,24 @@ class FrozenLinear(nn.Module):
             None if plain.bias is None else plain.bias.detach().to(dtype).to(self.multiplied)
         )
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
+    def forward(self, inputs: Tensor, added: Tensor | None = None) -> Tensor:
+        """Return the layer's output, shape (…, in_features) → (…, out_features).
+
+        Args:
+            added: what is added to the output, of its shape; the layer has no GELU then.
+        """
         rows = inputs.to(self.dtype).to(self.multiplied)
         is_single = rows.numel() == self.in_features
         if is_single:  # for a single row oneDNN has another kernel, which sums in another order
             rows = torch.cat([rows, rows])
-        product = _multiply(rows, self.weight, self.bias, *self.activation).to(self.dtype)
+        if added is None:
+            product = _multiply(rows, self.weight, self.bias, *self.activation)
+        else:
+            added = added.to(self.multiplied).expand(*rows.shape[:-1], -1)
+            product = torch.ops.mkldnn._linear_pointwise.binary(
+                rows, added, self.weight, self.bias, "add"
+            )
+        product = product.to(self.dtype)
         return product[:1] if is_single else product
 
 
@@ -241,67 +250,10 @@ def convert_to_bf16(encoder: nn.Module) -> None:
     for parent in list(encoder.modules()):
         for linear, activation in _ACTIVATED_LAYERS:
             layer = getattr(parent, linear, None)
-            is_activated = _is_gelu(getattr(parent, activation, None))
+            is_activated = is_gelu(getattr(parent, activation, None))
             if is_activated and type(layer) is nn.Linear and layer.bias is not None:
                 setattr(parent, linear, GeluLinear(layer))
                 setattr(parent, activation, nn.Identity())
-
-
-class FirstTokenLayer(nn.Module):
-    """Compute an encoder's last layer for each text's first token alone, the only one that `cls` pooling reads.
-
-    Keys and values are computed of all tokens, everything else of the first one. In BERT with six layers this saves a
-    seventh of the products with weights. The other tokens get the first one's vector, which nothing reads.
-    """
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(
-        self, hidden: Tensor, attention_mask: Tensor | None = None, *passed: Any, **over: Any
-    ) -> Tensor:
-        """Return states, shape (texts, length, dim), of the first tokens; arguments for decoders are ignored."""
-        layer: Any = self.layer
-        attention = layer.attention.self
-        first = hidden[:, :1]
-
-        def split_heads(states: Tensor) -> Tensor:
-            heads: Tensor = states.unflatten(-1, (-1, attention.attention_head_size))
-            return heads.transpose(1, 2)
-
-        # The query is repeated for every token, so that the kernel of whole layers is used and no bit changes. For a
-        # single query another kernel would split sums by the number of threads.
-        queries = split_heads(attention.query(first)).expand(-1, -1, hidden.shape[1], -1)
-        # The mask has a row for each query: the first one's is repeated, too.
-        mask = (
-            None if attention_mask is None else attention_mask[:, :, :1].expand_as(attention_mask)
-        )
-        keys = split_heads(attention.key(hidden))
-        values = split_heads(attention.value(hidden))
-        mixed, _ = compute_attention_in_float32(
-            attention, queries, keys, values, mask, scaling=attention.scaling
-        )
-        attended = layer.attention.output(mixed[:, :1].flatten(2), first)
-        vectors: Tensor = layer.output(layer.intermediate(attended), attended)
-        return vectors.expand(-1, hidden.shape[1], -1)
-
-
-def _reads_first_token(model: nn.Module) -> bool:
-    """Return whether a model reads only each text's first token of its encoder's last layer."""
-    if type(model) is CrossEncoder:
-        head = model.head
-        return (head.pooling if isinstance(head, Classifier) else model.pooling) == "cls"
-    return type(model) is DualEncoder and model.pooling == "cls"
-
-
-def compute_first_tokens(encoder: Any) -> None:
-    """Replace the last layer of an encoder of BERT's family by one that computes each text's first token alone."""
-    if encoder.config.model_type not in BERT_FAMILIES:
-        return
-    layers = encoder.encoder.layer
-    if len(layers) and not isinstance(layers[-1], FirstTokenLayer):
-        layers[-1] = FirstTokenLayer(layers[-1])
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
@@ -311,7 +263,7 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
     for parent in list(model.modules()):
         # linear layers that are followed by GELU, each with its name
         fused = {
-            linear: act for linear, act in _ACTIVATED_LAYERS if _is_gelu(getattr(parent, act, None))
+            linear: act for linear, act in _ACTIVATED_LAYERS if is_gelu(getattr(parent, act, None))
         }
         for name, child in list(parent.named_children()):
             if type(child) is not nn.Linear:
@@ -330,7 +282,7 @@ def choose_dtype(mode: str) -> torch.dtype:
     return torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
 
 
-def _is_gelu(module: Any) -> bool:
+def is_gelu(module: Any) -> bool:
     """Return whether a module is the exact GELU, by the error function, of transformers or PyTorch."""
     if isinstance(module, nn.GELU):
         return module.approximate == "none"

@@ -113,13 +113,18 @@ def is_onednn_used() -> bool:
     )
 
 
+def has_amx() -> bool:
+    """Return whether the processor multiplies bf16 in tiles."""
+    return bool(torch.cpu._is_amx_tile_supported())
+
+
 def rows_change_bits(mode: str) -> bool:
     """Return whether the last bits of oneDNN's products depend on the number of rows and of threads.
 
     They do in bf16 on a CPU with AMX, which multiplies in tiles (7 times as fast as float32): rows and threads
     determine how sums are split.
     """
-    return mode == "bf16" and bool(torch.cpu._is_amx_tile_supported())
+    return mode == "bf16" and has_amx()
 
 
 def describe_kernels(mode: str) -> str:
@@ -132,9 +137,10 @@ def describe_kernels(mode: str) -> str:
         return f"cuda, {torch.cuda.get_device_name(device())}, {rows}"
     if not is_onednn_used():
         return "cpu"
-    how = " in AMX's tiles" if rows_change_bits(mode) else ""
-    if mode == "bf16" and not can_onednn_use_bf16():
-        how = " in float32, of numbers rounded to bf16,"
+    if rows_change_bits(mode):
+        return "cpu, oneDNN in AMX's tiles and attention in bf16"
+    is_rounded = mode == "bf16" and not can_onednn_use_bf16()
+    how = " in float32, of numbers rounded to bf16," if is_rounded else ""
     return f"cpu, oneDNN{how} and attention in fp32"
 
 

@@ -1,8 +1,8 @@
 """Run an encoder over texts, which are padded or packed into one row without padding, and pool each to one vector.
 
 After `register`, encoders of `PACKED_FAMILIES` can use three attentions through transformers' attention interface:
-`set_attn_implementation(PACKED_ATTENTION)` for packed rows, `(FLOAT32)` to compute in float32, `(MASKED)` to have a
-mask for every batch. Keyword arguments tell the attention where the texts of a packed row begin and end.
+`set_attn_implementation(PACKED_ATTENTION)` for packed rows, `(ON_CPU)` for what is fastest on a CPU, `(MASKED)` to have
+a mask for every batch. Keyword arguments tell the attention where the texts of a packed row begin and end.
 """
 
 import math
@@ -17,16 +17,18 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from tandem.errors import UserError
-from tandem.models.device import device, move_to_device, place_array, precision
+from tandem.models.device import device, has_amx, move_to_device, place_array, precision
 from tandem.models.folders import BEHIND_PADDING
 from tandem.models.ragged import Ids, join_ranges, round_up, sum_lengths
 from tandem.models.tokens import Inputs
 
 PACKED_ATTENTION = "tandem_packed"
-FLOAT32 = "tandem_float32"
+ON_CPU = "tandem_cpu"
 MASKED = "tandem_masked"
 # Encoders of transformers that hand keyword arguments down to an attention over whole texts.
 PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta")
+# Numbers of float32 that PyTorch's kernels compute at once, by the instructions they use.
+_AT_ONCE = {"AVX2": 8, "AVX512": 16}
 # The length of a row's longest text is rounded up to a multiple of this, so that few values occur.
 LENGTH_MULTIPLE = 128
 # Longer texts' lengths are rounded up to powers of two: multiples would be many values.
@@ -93,12 +95,13 @@ def register() -> None:
     """Register the attentions of this module with transformers."""
     functions = {
         PACKED_ATTENTION: compute_packed_attention,
-        FLOAT32: compute_attention_in_float32,
+        ON_CPU: compute_attention_on_cpu,
         MASKED: sdpa_attention_forward,
     }
+    masks = {PACKED_ATTENTION: sdpa_mask, ON_CPU: mask_filled, MASKED: mask_always}
     for name, function in functions.items():
         AttentionInterface.register(name, function)
-        AttentionMaskInterface.register(name, mask_always if name == MASKED else sdpa_mask)
+        AttentionMaskInterface.register(name, masks[name])
 
 
 def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
@@ -110,6 +113,18 @@ def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
     skips = {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False}
     mask: Tensor | None = sdpa_mask(*arguments, **options | skips)
     return mask
+
+
+def mask_filled(*arguments: Any, **options: Any) -> Tensor | None:
+    """Return transformers' mask of every batch, with keys added that no text reads: as many as `_AT_ONCE` divides.
+
+    PyTorch's kernel computes the exponentials of the keys that are left over one by one, each as long as sixteen.
+    """
+    mask = mask_always(*arguments, **options)
+    if mask is None:
+        return None
+    step = _AT_ONCE.get(torch.backends.cpu.get_cpu_capability(), 1)
+    return nn.functional.pad(mask, (0, -mask.shape[-1] % step))
 
 
 def compute_packed_attention(
@@ -147,7 +162,7 @@ def compute_packed_attention(
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
 
 
-def compute_attention_in_float32(
+def compute_attention_on_cpu(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -155,12 +170,25 @@ def compute_attention_in_float32(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Run PyTorch's usual kernel in float32: on a CPU this is faster than in bf16, even with the casts.
+    """Run PyTorch's usual kernel as it is fastest on a CPU: in bf16 where AMX multiplies it, else in float32.
 
-    Takes what `compute_packed_attention` takes for padded inputs; returns shape (texts, length, heads, dim), float32.
+    Takes what `compute_packed_attention` takes for padded inputs, and a mask with as many keys or more
+    (`mask_filled`); returns shape (texts, length, heads, dim), of the type that it computed in.
     """
+    dtype = torch.bfloat16 if query.dtype == torch.bfloat16 and has_amx() else torch.float32
+    length = key.shape[2]
+    added = attention_mask.shape[-1] - length if attention_mask is not None else 0
+
+    def fill(states: Tensor) -> Tensor:
+        if not added:
+            return states.to(dtype)
+        texts, heads, _, dim = states.shape
+        filled = states.new_zeros((texts, length + added, heads, dim), dtype=dtype).transpose(1, 2)
+        filled[:, :, :length] = states
+        return filled
+
     with torch.autocast(query.device.type, enabled=False):
-        parts = (part.float() for part in (query, key, value))
+        parts = (query.to(dtype), fill(key), fill(value))
         mixed, _ = sdpa_attention_forward(module, *parts, attention_mask, **options)
     return mixed, None
 
