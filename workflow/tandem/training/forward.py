@@ -91,6 +91,9 @@ class Replayed:
         )
         self.fits = int(self.lengths.sum()) <= self.budget.graph_tokens
         self.is_parted = self.budget.side_by_side
+        if self.is_parted:
+            # The largest come first, so that no thread begins a large one when the others are done.
+            self.parts.sort(key=lambda rows: -len(rows) * int(self.lengths[rows].max()))
         self.computed: list[Tensor] = []
         self.cached: Tensor | None = None
 
