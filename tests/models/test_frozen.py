@@ -4,11 +4,13 @@ import pytest
 import torch
 from tiny_encoders import ENCODERS
 from torch import nn
+from transformers.masking_utils import bidirectional_mask_function
 
 from tandem.config.settings import Execution
 from tandem.models.acceleration import FrozenLinear, accelerate, freeze
 from tandem.models.device import device, is_onednn_used, rows_change_bits
 from tandem.models.dual import DualEncoder
+from tandem.models.encoding import compute_attention_on_cpu, mask_filled
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
 
@@ -64,6 +66,47 @@ def test_without_bf16_in_onednn_rounded_numbers_are_multiplied_as_float32(monkey
     rounded = [each.detach().bfloat16().float() for each in (inputs, plain.weight, plain.bias)]
     assert outputs.dtype == torch.bfloat16
     torch.testing.assert_close(outputs, nn.functional.linear(*rounded).bfloat16())
+
+
+@onednn
+def test_a_product_adds_a_residual_by_hand():
+    plain = nn.Linear(2, 2)
+    with torch.no_grad():
+        plain.weight.copy_(torch.tensor([[1.0, 2.0], [-3.0, 0.5]]))
+        plain.bias.copy_(torch.tensor([0.25, -1.0]))
+    layer = FrozenLinear(plain, torch.float32, rows=64, gelu=False)
+    one = layer(torch.tensor([[[1.0, 1.0]]]), torch.tensor([[[10.0, 20.0]]]))
+    assert one.tolist() == [[[13.25, 16.5]]]
+    inputs, residual = torch.tensor([[1.0, 1.0], [2.0, -4.0]]), torch.tensor([[1.0, 2.0], [0.5, 9]])
+    assert layer(inputs, residual).tolist() == [[4.25, -1.5], [-5.25, 0.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [3, 8, 24, 32, 56])
+def test_keys_that_fill_a_register_up_are_read_by_nobody(length, dtype):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, 2, length, 16).to(dtype) for _ in range(3))
+    lengths = torch.tensor([length, length // 2, 1])
+    is_token = torch.arange(length) < lengths[:, None]
+    mask = mask_filled(
+        batch_size=3,
+        q_length=length,
+        kv_length=length,
+        attention_mask=is_token,
+        mask_function=bidirectional_mask_function,
+        device=torch.device("cpu"),
+    )
+    assert mask.shape[-1] >= length
+    assert mask[:, 0, 0].sum(1).tolist() == lengths.tolist()
+
+    module = nn.Module()
+    module.is_causal = False
+    mixed, _ = compute_attention_on_cpu(module, query, key, value, mask, scaling=0.25)
+    scores = query.double() @ key.double().transpose(2, 3) / 4
+    weights = scores.masked_fill(~is_token[:, None, None], -torch.inf).softmax(-1)
+    expected = (weights @ value.double()).transpose(1, 2)
+    error = 1e-6 if dtype == torch.float32 else 0.02
+    assert float((mixed.double() - expected).abs().max()) < error
 
 
 @pytest.mark.parametrize("family", ENCODERS)
