@@ -46,6 +46,7 @@ def make_machine():
         "faiss_alone": 1e2,
         "flat_search": 1e4,
         "compared": 1e7,
+        "scanned": 1e5,
         "hops": 1e6,
         "lines": 10.0,
     }

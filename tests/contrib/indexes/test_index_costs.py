@@ -80,16 +80,19 @@ def test_the_words_of_faiss_tell_their_lists(machine):
 
 
 def test_a_search_by_hand(machine):
-    """Lists: ten centroids, four tenths of the passages, exact scores of 200; codes: one look-up a byte."""
+    """Lists: ten centroids, four tenths of the passages, exact scores of 200; of what is visited 160 bytes more."""
     plan = planned()
     lists, codes, small, graph, signs = (
         costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
         for name in ("lists", "codes", "bytes", "graph", "signs")
     )
     rescored, exact = 2 * 200 * D, QUESTIONS * N * (2 * D / 1e3 + 1 / 1e7)
-    assert lists.wall == approx(1 + QUESTIONS * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
-    assert codes.wall == approx(1 + QUESTIONS * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact)
-    assert small.wall == approx(1 + QUESTIONS * N * 2 * D / 1e3 + 5 * N * (2 * D / 1e3 + 1 / 1e7))
+    near = QUESTIONS * (2 * 10 * D + rescored) / 1e3
+    assert lists.wall == approx(1 + near + QUESTIONS * 400 * (160 + 4 * D) / 1e5)
+    # four codes of four bits are two bytes
+    assert codes.wall == approx(1 + near + QUESTIONS * N * (160 + 2) / 1e5 + exact)
+    scanned = QUESTIONS * N * (160 + D) / 1e5
+    assert small.wall == approx(1 + scanned + 5 * N * (2 * D / 1e3 + 1 / 1e7))
     # a byte for eight dimensions, exact scores of four times the depth
     assert signs.wall == approx(1 + QUESTIONS * (N * D / 8 + 2 * 400 * D) / 1e3)
     assert costs(plan, machine, index(plan, "signs")).disk == N * D / 8

@@ -39,5 +39,6 @@ def test_through_an_index_late_interaction_scores_a_few_times_the_depth(machine)
     passages, queries = (
         count_rows(through.upstream[role], setting) for role in ("passages", "queries")
     )
-    # each token of a query meets 10 centroids, and the tokens in four of ten lists
-    assert indexed["faiss"] == approx(queries * 2 * 128 * (10 + 0.4 * passages), rel=1e-4)
+    # each token of a query meets 10 centroids, and reads the tokens in four of ten lists
+    assert indexed["faiss"] == approx(queries * 2 * 128 * 10)
+    assert indexed["scanned"] == approx(queries * 0.4 * passages * (160 + 4 * 128), rel=1e-4)

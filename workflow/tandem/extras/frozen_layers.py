@@ -23,7 +23,7 @@ def freeze_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> None:
     """
     if encoder.config.model_type not in BERT_FAMILIES:
         return
-    layers = encoder.encoder.layer
+    layers = encoder.base_model.encoder.layer  # beneath a head that predicts tokens, too
     last = len(layers) - 1
     for number, layer in enumerate(layers):
         if not isinstance(layer, FrozenLayer) and not layer.is_decoder:

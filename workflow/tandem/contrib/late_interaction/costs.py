@@ -46,10 +46,7 @@ def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
     if "index" in stage.upstream:
         built = stage.upstream["index"]
         index = index_size[built.kind](built, setting)
-        compared = index.count_compared_nodes(params.ef_search)
-        searches["hops"] = query_tokens * index.count_hops(compared)
-        of_token = index.count_search(params.nprobe, params.ef_search)
-        searches[index.rate] = query_tokens * of_token
+        searches = index.list_searches(query_tokens, params.nprobe, params.ef_search)
         passage_tokens *= min(1.0, params.depth * params.rescore_factor / max(1, count))
         memory += index.rows * (index.row_bytes + (0 if params.rescore else 8))
 

@@ -45,6 +45,7 @@ RATES = (
     "compared",
     "faiss",
     "faiss_alone",
+    "scanned",
     "hops",
 )
 _TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
@@ -71,7 +72,8 @@ class Hardware:
     - numbers of a vocabulary's vectors that a training fills, adds or updates (`updated`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
     - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
-      the processor's threads, and steps from node to neighbour in a graph (`hops`).
+      the processor's threads, bytes of an index's vectors or codes that are read for one query after another
+      (`scanned`), and steps from node to neighbour in a graph (`hops`).
     """
 
     name: str
