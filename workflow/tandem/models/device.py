@@ -137,11 +137,12 @@ def describe_kernels(mode: str) -> str:
         return f"cuda, {torch.cuda.get_device_name(device())}, {rows}"
     if not is_onednn_used():
         return "cpu"
-    if rows_change_bits(mode):
-        return "cpu, oneDNN in AMX's tiles and attention in bf16"
-    is_rounded = mode == "bf16" and not can_onednn_use_bf16()
-    how = " in float32, of numbers rounded to bf16," if is_rounded else ""
-    return f"cpu, oneDNN{how} and attention in fp32"
+    if mode != "bf16":
+        return "cpu, oneDNN and attention in fp32"
+    if has_amx():
+        return "cpu, oneDNN in AMX's tiles, states and attention in bf16"
+    how = "" if can_onednn_use_bf16() else " in float32, of numbers rounded to bf16,"
+    return f"cpu, oneDNN{how} with states in bf16 and attention in fp32"
 
 
 def can_onednn_use_bf16() -> bool:
