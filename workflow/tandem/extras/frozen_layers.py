@@ -14,7 +14,7 @@ from tandem.models.encoding import PACKED_FAMILIES, compute_attention_on_cpu
 BERT_FAMILIES = tuple(family for family in PACKED_FAMILIES if family != "distilbert")
 
 
-def freeze_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> None:
+def simplify_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> None:
     """Replace an encoder's layers by `FrozenLayer`, if they are built as BERT's; others stay as they are.
 
     Args:

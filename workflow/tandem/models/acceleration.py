@@ -92,7 +92,7 @@ def accelerate(
                 attention = _choose_attention(encoder, packed, training)
                 if not training:
                     if attention == ON_CPU:
-                        load("extras.frozen_layers:freeze_layers")(encoder, model, mode, tokens)
+                        load("extras.frozen_layers:simplify_layers")(encoder, model, mode, tokens)
                     freeze(encoder, mode, tokens)
                     on_gpu = device().type == "cuda"
                     if packed and on_gpu and choose_dtype(mode) == torch.bfloat16:
