@@ -31,6 +31,8 @@ def small_parts(monkeypatch):
             KINDS, kind, replace(KINDS[kind], part=replace(KINDS[kind].part, rows=rows))
         )
     monkeypatch.setattr(candidates, "QUERIES_PER_ROW_GROUP", 4)  # of 17 queries that are drawn for
+    # A manifest names what its process has looked up: this, whoever reads the words of a stage.
+    load("extras.stage_inputs:StageInputs")
 
 
 @pytest.fixture
