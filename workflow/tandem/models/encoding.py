@@ -180,6 +180,7 @@ def compute_attention_on_cpu(
     added = attention_mask.shape[-1] - length if attention_mask is not None else 0
 
     def fill(states: Tensor) -> Tensor:
+        """Return keys or values in `dtype`, with zeros for the keys that the mask adds."""
         if not added:
             return states.to(dtype)
         texts, heads, _, dim = states.shape
