@@ -1,4 +1,4 @@
-"""Searches by an engine of a plugin have the form of exact search, or are refused with what they returned."""
+"""What a plugin returns is checked: searches by its engine have the form of exact search, and views add what they may."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from brute_search import normal, search, store
 
 from tandem.errors import UserError
 from tandem.extras.plugin_results import check_listed_rows, wrap_entry
+from tandem.plan.plan import ReportPart, View
 from tandem.retrieval.exact import SearchEngine
 from tandem.retrieval.faiss_search import search_by_faiss
 
@@ -84,3 +85,37 @@ def test_lists_that_would_be_scored_wrong_are_refused(dataset, lists, message):
 def test_lists_of_different_passages_are_taken(dataset):
     lists = [(0, [3, 4], [2.0, 1.0]), (1, [], [])]
     assert list(check_listed_rows("mine-01", lists, dataset)) == lists
+
+
+def test_what_a_view_adds_to_the_report_that_is_no_part_is_named():
+    """It was a traceback, where the report's rules asked for it."""
+
+    class Greeting(View):
+        def report_part(self):
+            return "hello"
+
+    view = wrap_entry("plans_view", "greeting", Greeting)(plan=None)
+    with pytest.raises(
+        UserError,
+        match=r"^test_plugin_results.py: report_part returned 'hello'; a ReportPart .* is needed, or None$",
+    ):
+        view.report_part()
+
+
+def test_a_view_that_is_none_is_refused():
+    with pytest.raises(
+        UserError, match=r"^view greeting: .*print.* is registered; a class is needed"
+    ):
+        wrap_entry("plans_view", "greeting", print)
+
+
+def test_views_that_add_something_or_nothing_pass():
+    class Greeting(View):
+        def report_part(self):
+            return ReportPart("hello")
+
+    class Silent(View):
+        pass
+
+    assert wrap_entry("plans_view", "greeting", Greeting)(plan=None).report_part() == ("hello", ())
+    assert wrap_entry("plans_view", "silent", Silent)(plan=None).report_part() is None

@@ -41,10 +41,14 @@ class Registry(Generic[T]):
         decorator: the name of the decorator in sources.
         package: the module or package below `tandem` whose modules register; imported at the first look-up.
         decides: whether what is registered decides results, so that its plugin is part of keys.
+        plans: of functions that plan one stage, the arguments that they are called with: `ctx, name, entry`.
     """
 
-    def __init__(self, what: str, decorator: str, package: str, decides: bool = True) -> None:
+    def __init__(
+        self, what: str, decorator: str, package: str, decides: bool = True, plans: str = ""
+    ) -> None:
         self.what, self._decorator, self._package, self._decides = what, decorator, package, decides
+        self._plans = plans
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
 
@@ -61,7 +65,7 @@ class Registry(Generic[T]):
             if plugin:
                 # not by `import_module`: it decides no result
                 entry = importlib.import_module("tandem.extras.plugin_checks").check_entry(
-                    self._decorator, name, entry
+                    self._decorator, name, entry, self._plans
                 )
                 self._plugins[name] = plugin
             self._entries[name] = entry

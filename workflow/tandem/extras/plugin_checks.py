@@ -28,12 +28,13 @@ _LOSSES = ("supervision", "distillation")  # decorators
 _SCALARS = (bool, int, float, str, NoneType, Any, object)
 
 
-def check_entry(decorator: str, name: str, entry: Any) -> Any:
+def check_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
     """Refuse what a plugin registers if no configuration can use it; return it, with a check of its results.
 
     Args:
         decorator: that of the registry: `supervision`, `dataset_format`.
         name: under which it is registered.
+        plans: of a function that plans one stage, the arguments that it is called with: `ctx, name, entry`.
     """
     if decorator == "dataset_format":
         _require_source(name, entry)
@@ -41,7 +42,7 @@ def check_entry(decorator: str, name: str, entry: Any) -> Any:
         _require_readable_options(entry)
         if decorator in _LOSSES:
             _require_scalar_options(entry)
-    return wrap_entry(decorator, name, entry)
+    return wrap_entry(decorator, name, entry, plans)
 
 
 def check_index_types(*models: type[Any]) -> None:

@@ -14,33 +14,23 @@ if TYPE_CHECKING:  # planning, which loads plugins, reads no vectors
     from tandem.retrieval.exact import Array
     from tandem.store.artifact import Artifact
 
-# By decorator, of functions that plan one stage: the arguments that they are called with.
-_PLANNED = {
-    "plans_dataset": "ctx, name, entry",
-    "plans_encoder": "ctx, name, entry",
-    "plans_entry": "ctx, name",
-    "plans_index": "ctx, passages, name, data, params",
-    "plans_matches": "ctx, ranking, split, dataset",
-    "plans_reranking": "ctx, reranked",
-    "plans_run": "ctx, name, split, where, data",
-    "plans_tokenizer": "ctx, name, entry",
-    "plans_training": "ctx, name, scope, params, upstream, execution",
-    "plans_tuning": "ctx, name, at, variant, params, upstream, dataset",
-    "search": "ctx, system, split, where, data, index",
-}
 _AUTO = "auto"  # of `execution.engine`
 
 
-def wrap_entry(decorator: str, name: str, entry: Any) -> Any:
+def wrap_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
     """Return what a plugin registers under a decorator, with a check of what it returns where there is one.
 
+    Args:
+        plans: of a function that plans one stage, the arguments that it is called with; otherwise empty.
     Raises:
-        UserError: it cannot be called as such a function is.
+        UserError: it cannot be called as such a function is, or is no view where one is needed.
     """
-    if decorator in _PLANNED and callable(entry):
-        return _check_stages(decorator, name, entry)
+    if plans and callable(entry):
+        return _check_stages(decorator, name, entry, plans)
     if decorator == "search_engine":
         return _check_engine(name, entry)
+    if decorator == "plans_view":
+        return _check_view(name, entry)
     return entry
 
 
@@ -51,8 +41,9 @@ def locate_function(function: Callable[..., Any]) -> str:
     return f"{Path(code.co_filename).name}: {name}" if code else name
 
 
-def _check_stages(decorator: str, name: str, plan: Callable[..., Any]) -> Callable[..., Any]:
-    arguments = _PLANNED[decorator]
+def _check_stages(
+    decorator: str, name: str, plan: Callable[..., Any], arguments: str
+) -> Callable[..., Any]:
     try:
         inspect.signature(plan).bind(*arguments.split(", "))
     except TypeError:
@@ -75,6 +66,31 @@ def _check_stages(decorator: str, name: str, plan: Callable[..., Any]) -> Callab
         return stage
 
     return plan_stage
+
+
+def _check_view(name: str, view: Any) -> Any:
+    from tandem.plan.plan import ReportPart, View
+
+    if not (isinstance(view, type) and issubclass(view, View)):
+        raise UserError(
+            f"view {name}: {shortened(repr(view))} is registered; a class is needed that is derived from View "
+            "(tandem.plan.plan)"
+        )
+    make_part = view.report_part
+
+    @wraps(make_part)
+    def report_part(self: View) -> Any:
+        """Return what the view adds to the report."""
+        part = make_part(self)
+        if part is not None and not isinstance(part, ReportPart):
+            problem = f"returned {shortened(repr(part))}"
+            raise UserError(
+                f"{locate_function(make_part)} {problem}; a ReportPart (tandem.plan.plan) is needed, or None"
+            )
+        return part
+
+    view.report_part = report_part  # type: ignore[method-assign]
+    return view
 
 
 def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:

@@ -40,23 +40,39 @@ EntryKey = tuple[str, str]
 
 # By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
 # is the name behind its `@`, None for exact search.
-search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
+search: Registry[Callable[..., Stage]] = Registry(
+    "search", "search", "plan", plans="ctx, system, split, where, data, index"
+)
 # By kind of stage, `(ctx, passages, name, data, params) -> stage` that builds the index of passages' vectors that an
 # entry of `indexes` describes; `name` is the entry's, `params` are those of the search through it.
-plans_index: Registry[Callable[..., Stage]] = Registry("index", "plans_index", "plan")
+plans_index: Registry[Callable[..., Stage]] = Registry(
+    "index", "plans_index", "plan", plans="ctx, passages, name, data, params"
+)
 # By block of the configuration, `fusions`, what its entries mean in a run's expression:
 # `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it,
-plans_run: Registry[Callable[..., Stage]] = Registry("run", "plans_run", "plan")
+plans_run: Registry[Callable[..., Stage]] = Registry(
+    "run", "plans_run", "plan", plans="ctx, name, split, where, data"
+)
 # `(ctx, reranked) -> stage` that re-ranks by an entry, which stands behind a `+`.
-plans_reranking: Registry[Callable[..., Stage]] = Registry("re-ranking", "plans_reranking", "plan")
+plans_reranking: Registry[Callable[..., Stage]] = Registry(
+    "re-ranking", "plans_reranking", "plan", plans="ctx, reranked"
+)
 # By block: `(ctx, name) -> stage` that plans an entry which keys name, not a run's expression: see `Context.entry`.
-plans_entry: Registry[Callable[..., Stage]] = Registry("entry", "plans_entry", "plan")
+plans_entry: Registry[Callable[..., Stage]] = Registry(
+    "entry", "plans_entry", "plan", plans="ctx, name"
+)
 # By source: `(ctx, name, entry) -> stage` of a dataset that not only other datasets go into.
-plans_dataset: Registry[Callable[..., Stage]] = Registry("dataset", "plans_dataset", "plan")
+plans_dataset: Registry[Callable[..., Stage]] = Registry(
+    "dataset", "plans_dataset", "plan", plans="ctx, name, entry"
+)
 # By source, of an encoder that stages make: `(ctx, name, entry) -> stage` of the encoder, and, if it starts from no
 # other, of what has its tokenizer.
-plans_encoder: Registry[Callable[..., Stage]] = Registry("encoder", "plans_encoder", "plan")
-plans_tokenizer: Registry[Callable[..., Stage]] = Registry("tokenizer", "plans_tokenizer", "plan")
+plans_encoder: Registry[Callable[..., Stage]] = Registry(
+    "encoder", "plans_encoder", "plan", plans="ctx, name, entry"
+)
+plans_tokenizer: Registry[Callable[..., Stage]] = Registry(
+    "tokenizer", "plans_tokenizer", "plan", plans="ctx, name, entry"
+)
 # By sort of reference: `(ctx, name, scope) -> {role: stage}` of the entries that a key names, see `plan_references`.
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
     "reference", "plans_reference", "plan"
@@ -71,7 +87,9 @@ plans_objective: Registry[Callable[..., tuple[dict[str, Stage], Json]]] = Regist
 plans_inputs: Registry[Callable[..., dict[str, Stage]]] = Registry("input", "plans_inputs", "plan")
 # By key of `train`, of trainings in several stages: `(ctx, name, scope, params, upstream, execution) -> stage` of the
 # model; all but the first two are those of a training in one piece.
-plans_training: Registry[Callable[..., Stage]] = Registry("training", "plans_training", "plan")
+plans_training: Registry[Callable[..., Stage]] = Registry(
+    "training", "plans_training", "plan", plans="ctx, name, scope, params, upstream, execution"
+)
 # By name: the class of what may be asked for beside tables and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
 # By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
@@ -81,13 +99,17 @@ restricts_score: Registry[Callable[..., Upstream]] = Registry(
 )
 # By a dataset's `relevance` where judgements do not decide, `answers`: `(ctx, ranking, split, dataset) -> stage` that
 # writes which passages of a run count.
-plans_matches: Registry[Callable[..., Stage]] = Registry("relevance", "plans_matches", "plan")
+plans_matches: Registry[Callable[..., Stage]] = Registry(
+    "relevance", "plans_matches", "plan", plans="ctx, ranking, split, dataset"
+)
 # By a layout's word: `(ctx, name, audited, dataset) -> None` that enters a variant of a dataset under a name; `audited`
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
 # By what is tuned, `bm25`: `(ctx, name, at, variant, params, upstream, dataset) -> Stage` that chooses k1 and b by
 # searches as those of a variant of `sparse` whose path is `at`; `params` and `upstream` are its searches'.
-plans_tuning: Registry[Callable[..., Stage]] = Registry("tuning", "plans_tuning", "plan")
+plans_tuning: Registry[Callable[..., Stage]] = Registry(
+    "tuning", "plans_tuning", "plan", plans="ctx, name, at, variant, params, upstream, dataset"
+)
 # By engine of lexical search: `(ctx, variant, at, params, data) -> params` of the index of a variant of `sparse` whose
 # path is `at`.
 plans_lexical_index: Registry[Callable[..., Json]] = Registry(
