@@ -1,4 +1,4 @@
-"""What a plugin returns is checked: searches by its engine have the form of exact search, and views add what they may."""
+"""What a plugin returns is checked: by its engine lists as of exact search, from its views what the report can hold."""
 
 import numpy as np
 import pytest
