@@ -200,7 +200,15 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
         ),
         (
             {f"{DE}/checkpoints": 2, "validation": {"from": "de_bm25neg"}},
-            "entries form a cycle: models.de_bm25neg -> ",
+            "models form a cycle: de_bm25neg -> ",
+        ),
+        (
+            {f"{DE}/checkpoints": 2, "validation": {"from": "bm26"}},
+            "validation.from: bm26 is not a model; did you mean bm25?",
+        ),
+        (
+            {f"{DE}/checkpoints": 2, "models/de_bm25neg/validation": {"from": "bm26"}},
+            "models.de_bm25neg.validation.from: bm26 is not a model; did you mean bm25?",
         ),
         (
             {f"{DE}/checkpoints": 2, "models/de_bm25neg.2": {"like": "de_bm25neg"}},

@@ -43,6 +43,12 @@ def reference(ctx: Context, name: str) -> str:
     return "bm25" if is_source(source) or source == "given" or lacks_dev else source
 
 
+def name_reference_key(ctx: Context, name: str) -> str:
+    """Return the key that names the run of `reference`, for messages: the model's own, or the configuration's."""
+    is_from_all = ctx.settings.validation.from_ and not ctx.settings.models[name].validation.from_
+    return "validation.from" if is_from_all else f"models.{name}.validation.from"
+
+
 @plans_inputs("validates")
 def plan_validation_run(ctx: Context, name: str, data: str) -> dict[str, Stage]:
     """Plan the run of dev queries on whose lists a training validates itself.
@@ -51,7 +57,7 @@ def plan_validation_run(ctx: Context, name: str, data: str) -> dict[str, Stage]:
     """
     if ctx.dataset_entry(data).relevance != "qrels" or not may_have_split(ctx, data, VALIDATED):
         return {}
-    where = f"models.{name}.validation.from"
+    where = name_reference_key(ctx, name)
     return {"validation": run(ctx, reference(ctx, name), VALIDATED, where, data)}
 
 
@@ -158,6 +164,8 @@ def reduced_dataset(ctx: Context, name: str) -> str:
     validation = validation_of(ctx, name)
     base = ctx.trained_on(ctx.settings.models[name])
     source = reference(ctx, name)
+    # a mistake in it is named by the key that the user wrote, not by the entry that is made below
+    run(ctx, source, VALIDATED, name_reference_key(ctx, name), base)
     words = [base, "reduced", source, str(validation.depth)]
     if validation.others:
         words.append(f"others{validation.others}")
