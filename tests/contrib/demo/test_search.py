@@ -387,6 +387,17 @@ def test_a_mistake_is_one_line_before_anything_is_loaded(built, monkeypatch, wor
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--configfile", "config.yaml"], ["config.yaml", "--config", "bm25={k1: 1.4, b: 0.7}"]],
+    ids=["files", "values"],
+)
+def test_the_configuration_is_named_as_for_a_run(built, monkeypatch, capsys, words):
+    monkeypatch.chdir(built.folder)
+    assert run(["search", "bm25", "otter", "--json", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["passages"]
+
+
 def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monkeypatch):
     monkeypatch.chdir(built.folder)
     with pytest.raises(UserError) as error:

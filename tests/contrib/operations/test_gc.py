@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.extras import targets
 from tandem.extras.targets import (
     Configuration,
-    format_dataset_override,
+    choose_configuration,
     iterate_artifact_folders,
     list_stages_of_all,
     read_configurations,
@@ -259,12 +259,26 @@ def test_configurations_on_a_command_line():
     with pytest.raises(UserError, match="--config seed: allowed: key=value"):
         read_configurations(["--config=seed"])
     assert read_configurations([])[0] == [Configuration()]
+    # a query that begins with `-`
+    assert read_configurations(["--config", "seed=7", "--", "--config", "x"]) == (
+        [Configuration(values=["seed=7"])],
+        ["--", "--config", "x"],
+    )
     assert Configuration(values=["seed=7"]).config()["seed"] == 7
+
+
+def test_a_command_takes_one_configuration_with_its_files_before_those_of_the_flag():
+    named = [Configuration([Path("b.yaml")], ["seed=7"])]
+    expected = Configuration([Path("a.yaml"), Path("b.yaml")], ["seed=7"])
+    assert choose_configuration(named, [Path("a.yaml")], "searched") == expected
+    assert choose_configuration([], [Path("a.yaml")], "searched") == Configuration([Path("a.yaml")])
+    with pytest.raises(UserError, match="one configuration is searched at a time"):
+        choose_configuration([*named, Configuration()], [], "searched")
 
 
 @pytest.mark.parametrize("name", ["toy", "2024", "no", "1e3", "2024-01-01", "a b: [", "-"])
 def test_a_name_of_the_command_line_stays_a_text(name):
-    assert Configuration(values=[format_dataset_override(name)]).config()["dataset"] == name
+    assert Configuration().on_dataset(name).config()["dataset"] == name
 
 
 def test_vectors_whose_runs_are_finished_are_spent(

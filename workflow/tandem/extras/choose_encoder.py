@@ -7,7 +7,7 @@ from tandem import ROOT
 from tandem.cli import columns
 from tandem.config.encoders import PublishedEncoder
 from tandem.config.loading import load_settings
-from tandem.extras.targets import Configurations
+from tandem.extras.targets import Configurations, choose_configuration
 from tandem.models.described import PASSAGE, find_passage_prompt
 from tandem.models.folders import LIBRARY, find_longest_input, read_optional
 from tandem.plan.context import json_of
@@ -33,7 +33,8 @@ def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
     Args:
         name: of `encoders:` or of config/encoders/, a folder, or org/name on the hub.
     """
-    known = load_settings(configurations[0].config(), ROOT).encoders
+    configuration = choose_configuration(configurations, [], "read")
+    known = load_settings(configuration.config(), ROOT).encoders
     entry = published_entry(known, name)
     read = entry.source != "hub" or entry.pooling is None
     folder = described_folder(entry, fetch=True) if read else None

@@ -68,6 +68,11 @@ class Configuration:
         """Return the configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
         return FullPlan(self.config(), ROOT, views_folder(self.files))
 
+    def on_dataset(self, name: str | None) -> "Configuration":
+        """Return the same with another dataset; None: with its own."""
+        override = [format_dataset_override(name)] if name else []
+        return Configuration(self.files, [*self.values, *override])
+
     @property
     def words(self) -> list[str]:
         """Return the same on Snakemake's command line."""
@@ -118,7 +123,14 @@ Configurations = Annotated[
 
 
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
-    """Return configurations on a command line, as `Configurations` describes them, and the other words."""
+    """Return configurations on a command line, as `Configurations` describes them, and the other words.
+
+    What stands behind `--` is none: a query may begin with `-`.
+    """
+    if "--" in words:
+        end = words.index("--")
+        configurations, rest = read_configurations(words[:end])
+        return configurations, [*rest, *words[end:]]
     configurations, rest, target = list[Configuration](), list[str](), ""
     words = [
         part
@@ -149,6 +161,22 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             rest.append(word)
             target = ""
     return configurations or [Configuration()], rest
+
+
+def choose_configuration(
+    configurations: Sequence[Configuration], files: Iterable[Path], done: str
+) -> Configuration:
+    """Return the one configuration of a command line; files that stand there without a flag come first.
+
+    Args:
+        done: what the command does with it, for messages: `estimated`.
+    Raises:
+        UserError: there are several.
+    """
+    configuration, *others = configurations or [Configuration()]
+    if others:
+        raise UserError(f"--configfile and --config: one configuration is {done} at a time")
+    return Configuration([*files, *configuration.files], configuration.values)
 
 
 def refuse_repeated_keys(words: Iterable[str]) -> None:

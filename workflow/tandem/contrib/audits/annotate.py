@@ -7,7 +7,7 @@ from tandem.contrib.audits.options import RULE_FILE
 from tandem.contrib.audits.packages import AnnotationFolder, AnnotationRule, read_rule
 from tandem.contrib.audits.plan import plan_pool, read_settings
 from tandem.errors import UserError
-from tandem.extras.targets import Configurations
+from tandem.extras.targets import Configurations, choose_configuration
 from tandem.report.grids import align_text
 from tandem.store.artifact import open_artifact
 from tandem.store.files import csv_text, write_text
@@ -23,9 +23,7 @@ def annotate(*, configurations: Configurations = (), folder: Path | None = None)
     Args:
         folder: where people work; default: `audits.false_negatives.sheet`, else annotation.
     """
-    configuration, *others = configurations
-    if others:
-        raise UserError("--configfile and --config: name one configuration")
+    configuration = choose_configuration(configurations, [], "annotated")
     plan = configuration.plan()
     ctx = plan.planner.ctx
     entry = read_settings(ctx).false_negatives

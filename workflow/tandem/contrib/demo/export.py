@@ -38,7 +38,12 @@ from tandem.extras.planning import split_groups
 from tandem.extras.report.page import render_markdown
 from tandem.extras.searched_indexes import COPIES_FILE
 from tandem.extras.serving import require_pieces
-from tandem.extras.targets import Configuration, format_dataset_override, split_files
+from tandem.extras.targets import (
+    Configuration,
+    Configurations,
+    choose_configuration,
+    split_files,
+)
 from tandem.extras.usage import POOLING_CODE
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
@@ -97,6 +102,7 @@ def export(
     run: bool = False,
     split: str | None = None,
     dataset: str | None = None,
+    configurations: Configurations = (),
 ) -> None:
     """Write a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
 
@@ -117,7 +123,7 @@ def export(
     names, paths = split_files([model, *files])
     if len(names) != 1:
         raise UserError(f"{len(names)} words are not YAML files; say one model")
-    configuration = Configuration(paths, [format_dataset_override(dataset)] if dataset else [])
+    configuration = choose_configuration(configurations, paths, "exported").on_dataset(dataset)
     system = f"{names[0]}@{index}" if index else names[0]
     if split and not run:
         raise UserError("--split: only a run is of a split; say --run too, or leave it out")

@@ -30,7 +30,12 @@ from tandem.contrib.demo.systems import (
     resolve_system,
 )
 from tandem.errors import UserError
-from tandem.extras.targets import Configuration, format_dataset_override, split_files
+from tandem.extras.targets import (
+    Configuration,
+    Configurations,
+    choose_configuration,
+    split_files,
+)
 from tandem.extras.words import LUCENE_STOP_WORDS
 from tandem.plan.context import find_first_stage
 from tandem.plan.graph import Stage
@@ -53,6 +58,7 @@ def search_system(
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     alone: bool = False,
     dataset: str | None = None,
+    configurations: Configurations = (),
 ) -> int:
     """Print a system's best passages for a query, with the scores of BM25, dual encoder and cross-encoder.
 
@@ -75,7 +81,7 @@ def search_system(
         if not all(name.strip() for name in names):
             raise UserError("the query is blank")
         system, *queries = names
-        configuration = Configuration(files, [format_dataset_override(dataset)] if dataset else [])
+        configuration = choose_configuration(configurations, files, "searched").on_dataset(dataset)
         with open_session(system, configuration, alone) as session:
             depth = find_fused_depth(session.run)
             if depth < k:

@@ -28,6 +28,7 @@ from tandem.extras.report.page import render_markdown
 from tandem.extras.targets import (
     Configuration,
     Configurations,
+    choose_configuration,
     find_artifact,
     is_table_made,
     split_files,
@@ -85,12 +86,12 @@ def write_bundle(
         out: FILE.tar.gz or FILE.zip; by default the table's name with .tar.gz.
     """
     names, paths = split_files([table, *files])
-    if len(names) != 1 or len(configurations) != 1:
+    configuration = choose_configuration(configurations, paths, "packed")
+    if len(names) != 1:
         raise UserError(
             f"takes one table of one configuration; {len(names)} names are not YAML files"
         )
-    name, configuration = names[0], configurations[0]
-    configuration.files += paths
+    name = names[0]
     out = out or Path(f"{name.replace('/', '_')}.tar.gz")
     if not out.name.endswith((".tar.gz", ".zip")):
         raise UserError(f"--out: is {out}; it must end in .tar.gz or .zip")

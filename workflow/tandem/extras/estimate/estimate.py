@@ -28,7 +28,12 @@ from tandem.extras.estimate.resources import (
 from tandem.extras.estimate.stage_costs import find_split
 from tandem.extras.language_models.options import LanguageModel
 from tandem.extras.plan import FullPlan
-from tandem.extras.targets import Configuration, Configurations, list_stages_of_all
+from tandem.extras.targets import (
+    Configuration,
+    Configurations,
+    choose_configuration,
+    list_stages_of_all,
+)
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import shape_of
 from tandem.plugins import line_of, plugins_behind
@@ -85,10 +90,7 @@ def estimate(
     if whole:
         config = _read_whole(whole)
     else:
-        configuration, *others = configurations or [Configuration()]
-        if others:
-            raise UserError("--configfile and --config: one configuration is estimated at a time")
-        configuration.files[:0] = files
+        configuration = choose_configuration(configurations, files, "estimated")
         config = configuration.config()
     plan = FullPlan(config, ROOT)
     machine = Hardware.load_scaled(

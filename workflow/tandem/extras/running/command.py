@@ -32,6 +32,7 @@ from tandem.extras.running.run_above import RUN
 from tandem.extras.running.warm_server import serve_warm
 from tandem.extras.targets import (
     Configuration,
+    choose_configuration,
     is_table_made,
     read_configurations,
     split_files,
@@ -160,16 +161,14 @@ def read_request(words: Sequence[str]) -> RunRequest:
         hint = ELSEWHERE.get(flag.partition("=")[0])
         if hint is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
-    (configuration, *others), rest = read_configurations(own)
-    if others:
-        raise UserError("--configfile and --config: one configuration is run at a time")
+    configurations, rest = read_configurations(own)
     targets, files = split_files(rest)
+    configuration = choose_configuration(configurations, files, "run")
     for target in targets:
         if target.startswith("-"):
             raise UserError(
                 f"{target} is not allowed here; flags of Snakemake stand after --: tandem run -- {target}"
             )
-    configuration.files[:0] = files
     for file in configuration.files:
         if not file.is_file():
             raise UserError(f"{file}: no such file{_suggest_configuration(file)}")
