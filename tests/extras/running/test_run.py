@@ -550,6 +550,19 @@ def test_snakemakes_own_errors_are_one_line(errors, text, line, tmp_path):
     assert "\n" not in last
 
 
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(137, "SIGKILL, perhaps for want of memory"), (143, "SIGTERM"), (129, "SIGHUP")],
+)
+def test_a_snakemake_that_was_killed_is_said_so_and_how_to_go_on(tmp_path, status, cause):
+    """The last line of its log, a training's progress, had stood there as if it were the reason."""
+    (tmp_path / "run.log").write_text("train ce_bm25neg · step 5/50\n")
+    unlock = "tandem run mine.yaml -- --unlock"
+    last = explain_failure(reported(STATS), Stages(), tmp_path / "run.log", unlock, status)[-1]
+    again = f"free the folder: {unlock}; then the same command goes on with what is done"
+    assert last == f"tandem run: Snakemake was ended by {cause}; {again}"
+
+
 @pytest.fixture
 def watched(monkeypatch, tmp_path, capsys):
     """`watched(seconds, done)`: what is said so many seconds after a training of 1,000 s began, at `done` of 100."""

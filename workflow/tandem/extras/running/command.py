@@ -138,7 +138,7 @@ def main(words: list[str]) -> int:
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
-        say("\n".join(explain_failure(run, plan.stages, log, request.unlock)))
+        say("\n".join(explain_failure(run, plan.stages, log, request.unlock, status)))
     elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:

@@ -2,16 +2,18 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from tandem.cluster.faults import DISK, RUN_AGAIN, WRITABLE, explain_fault
+from tandem.cluster.scheduler import SIGNALLED
 from tandem.errors import shortened
 from tandem.extras.running.run_progress import BegunJob, Run, describe_job
 from tandem.plan.graph import Stages
 
-_KILLED_STATUS = 137  # the status of a process that was ended by SIGKILL
+_KILLED_STATUS = SIGNALLED + signal.SIGKILL
 _LONGEST_WORDS = 600  # characters of Snakemake's own words
 TRACEBACK = "Traceback (most recent call last)"
 _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
@@ -36,12 +38,13 @@ _NO_CAUSE = "At least one job did not complete successfully."
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
 
 
-def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
+def explain_failure(run: Run, stages: Stages, log: Path, unlock: str, status: int = 1) -> list[str]:
     """Explain why a run failed; the last line begins with `tandem` and says what to mend.
 
     Args:
         log: of Snakemake's own output.
         unlock: the command that frees a locked folder.
+        status: with which Snakemake ended, as a shell has it: 137 after SIGKILL.
     """
     lines = [f"Snakemake's output: {log}"]
     for job in run.failed.values():
@@ -55,6 +58,11 @@ def explain_failure(run: Run, stages: Stages, log: Path, unlock: str) -> list[st
     if any(error.exception == "LockException" for error in run.errors):
         problem = f"{Path.cwd()} is locked by another run, or by one that was killed"
         return [*lines, f"tandem run: {problem}; if none is running: {unlock}"]
+    if status - SIGNALLED in signal.valid_signals():
+        name = signal.Signals(status - SIGNALLED).name
+        memory = ", perhaps for want of memory" if status == _KILLED_STATUS else ""
+        again = f"free the folder: {unlock}; then the same command goes on with what is done"
+        return [*lines, f"tandem run: Snakemake was ended by {name}{memory}; {again}"]
     return [*lines, f"tandem run: {find_snakemake_words(run, log)}"]
 
 
