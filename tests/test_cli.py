@@ -157,7 +157,7 @@ def test_an_unknown_command_is_one_line_with_status_2(words, line, capsys):
         (["verify", "--threads", "0"], 'Invalid value "0" for --threads. Must be >= 1'),
         (["verify", "--threads", "many"], "Invalid value for --threads"),
         (["check", "--strict", "--json"], "Unknown option: --json"),
-        (["gc", "mine.yaml"], "mine.yaml is not allowed here; flags: tandem gc --help"),
+        (["gc", "mine.yaml"], "mine.yaml is not allowed here; say --configfile mine.yaml"),
         (["lineage"], "parameter TARGET requires an argument"),
     ],
 )

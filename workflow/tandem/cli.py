@@ -105,7 +105,9 @@ def _run_app(words: list[str], command: Command | None) -> int:
         return 2
     except UnusedCliTokensError as error:
         unused = " ".join(error.unused_tokens or [])
-        raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
+        is_file = configurations and unused.endswith(".yaml")
+        hint = f"say --configfile {unused}" if is_file else f"flags: tandem {words[0]} --help"
+        raise UserError(f"{unused} is not allowed here; {hint}") from None
     except CycloptsError as error:
         may_be_query = isinstance(error, UnknownOptionError) and command and command.takes_query
         hint = " A query that begins with - stands after a --." if may_be_query else ""
