@@ -661,6 +661,29 @@ orders: [{claim: dense > lexical, higher: "DE, again", lower: BM25}]
     assert tested[4:9] == ["– |", "– |", "BM25 |", "same run as DE |", "same run as BM25 |"]
 
 
+def test_two_rows_that_are_each_others_baselines_are_one_test(four_queries):
+    layout = """
+title: Each other
+columns: [{measure: RR@10}]
+rows:
+  - {system: BM25, run: bm25, baseline: {system: DE}}
+  - {system: DE, run: de, baseline: {system: BM25}}
+  - {system: Third, run: third, baseline: {system: BM25}}
+"""
+    old, new, odd = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows = [{**old, "system": "BM25"}, {**new, "system": "DE"}, {**odd, "system": "Third"}]
+    path = table(four_queries, rows=rows, layout=layout)
+    first, second, third = (row.cells[0] for row in read_table(path.with_suffix(".json")).rows)
+    assert (first.change, first.p) == (
+        -50.0,
+        0.25,
+    )  # 2 of 16 sign patterns, corrected for two tests
+    assert (second.change, second.p) == (None, None)
+    assert third.p is not None
+    text = path.with_suffix(".md").read_text()
+    assert "DE is not tested against BM25: that is the test of the other one" in text
+
+
 def test_every_row_tells_its_lineage(four_queries):
     filled = read_table(table(four_queries).with_suffix(".json"))
     old, new, _ = filled.rows

@@ -130,7 +130,9 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
         run(["gc", *CONFIG, "--config", "modles={}", "--yes"])
     with pytest.raises(UserError, match="--only is everything; allowed: models, transient"):
         run(["gc", *CONFIG, "--only", "everything", "--yes"])
-    with pytest.raises(UserError, match=r"toy\.yaml is not allowed here; say --configfile toy\.yaml"):
+    with pytest.raises(
+        UserError, match=r"toy\.yaml is not allowed here; say --configfile toy\.yaml"
+    ):
         run(["gc", "toy.yaml", "--yes"])
     assert project.folder(old).exists()
 

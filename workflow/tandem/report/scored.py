@@ -259,12 +259,12 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
     for system in present:
         keys = tuple(by_seed[system, seed].artifact.key for seed in seeds)
         originals[system] = by_scores.setdefault(keys, system)
-    # A run is tested once against another, by whatever names, and never against itself.
+    # Two runs are tested once, by whatever names and whichever is the baseline; none is tested against itself.
     tested: dict[System, System] = {}
-    compared = {(original, original) for original in by_scores.values()}
+    compared = {frozenset([original]) for original in by_scores.values()}
     for row in layout.rows:
         if row.id in originals and row.baseline in originals and not row.hidden:
-            pair = originals[row.id], originals[row.baseline]
+            pair = frozenset([originals[row.id], originals[row.baseline]])
             if pair not in compared:
                 tested[row.id] = row.baseline
                 compared.add(pair)

@@ -1,4 +1,4 @@
-"""Rows of a table that have a baseline and no test against it, which a note below the table explains."""
+"""Rows of a table that have a baseline and no test of their own against it, which a note below the table explains."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,22 @@ from tandem.report.scored import Position
 def list_untested(
     layout: Layout, columns: Sequence[Column], positions: Sequence[dict[System, Position]]
 ) -> list[str]:
-    """Return a line for each row that is scored by other queries than its baseline, with the columns if only in some.
+    """Return a line for each row that is not tested against its baseline.
+
+    Either other queries are scored, which is said with the columns if only in some, or the baseline is tested against
+    the row: both would be one test.
 
     Args:
         positions: of each column, those of the rows that have a number in it.
     """
     lines = []
+    baselines = {row.id: row.baseline for row in layout.rows if not row.hidden}
     for row in layout.rows:
         if row.hidden or row.baseline is None:
+            continue
+        pair = f"{name_system(row.id)} is not tested against {name_system(row.baseline)}"
+        if baselines.get(row.baseline) == row.id and _is_tested(row.baseline, positions):
+            lines.append(f"{pair}: that is the test of the other one")
             continue
         measured = 0
         untested = []
@@ -28,6 +36,9 @@ def list_untested(
                 untested.append(column.label)
         if untested:
             where = f" in {', '.join(untested)}" if len(untested) < measured else ""
-            pair = f"{name_system(row.id)} is not tested against {name_system(row.baseline)}"
             lines.append(f"{pair}{where}: other queries are scored")
     return lines
+
+
+def _is_tested(system: System, positions: Sequence[dict[System, Position]]) -> bool:
+    return any(system in rows and system in rows[system].block.p for rows in positions)
