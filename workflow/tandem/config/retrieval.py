@@ -181,7 +181,7 @@ class Inference(Section):
     Cross-encoders score pairs alike in re-ranking, denoising and distillation, so that all share the scores.
     """
 
-    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
+    precision: Precision = Field("auto", description="auto: bf16 where that is faster")
     batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
 
 

@@ -201,7 +201,7 @@ class Optimisation(Section):
     clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: any")
     dropout: float | None = Field(None, ge=0, lt=1, description="null: the encoder's own")
     precision: Precision = Field(
-        "auto", description="of the computation; auto: bf16 where the device has it"
+        "auto", description="of the computation; auto: bf16 where that is faster"
     )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
 

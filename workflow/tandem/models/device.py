@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tandem.cluster.progress import say
 from tandem.cluster.scheduler import list_offered
 from tandem.cluster.threads import count_usable_cores
+from tandem.store.job import load
 
 # Settings of glibc's mallopt(3), and a number of bytes.
 MMAP_MAX = -4
@@ -114,8 +115,8 @@ def is_onednn_used() -> bool:
 
 
 def has_amx() -> bool:
-    """Return whether the processor multiplies bf16 in tiles."""
-    return bool(torch.cpu._is_amx_tile_supported())
+    """Return whether the processor multiplies bf16 in tiles, and its kernel lets a process do so."""
+    return bool(torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx())
 
 
 def rows_change_bits(mode: str) -> bool:
@@ -151,10 +152,10 @@ def can_onednn_use_bf16() -> bool:
 
 
 def has_bf16() -> bool:
-    """Return whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
+    """Return whether the device multiplies bfloat16 natively, and faster than float32."""
     if device().type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return can_onednn_use_bf16() and torch.cpu._is_avx512_bf16_supported()
+    return can_onednn_use_bf16() and bool(load("extras.cpu_bf16:is_faster")())
 
 
 @cache
@@ -180,7 +181,7 @@ def can_compile() -> bool:
 
 
 def resolve_precision(setting: str) -> str:
-    """Return a precision; `auto` is `bf16` if the device multiplies it natively, else `fp32`."""
+    """Return a precision; `auto` is `bf16` if the device multiplies it faster than `fp32`."""
     if setting != "auto":
         return setting
     return "bf16" if has_bf16() else "fp32"

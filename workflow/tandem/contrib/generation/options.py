@@ -366,7 +366,7 @@ class ScoreGeneratedParams(Params):
     number: int = Field(1, ge=1, description="texts of a passage that are scored, the first ones")
     query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
     passage_length: int = Field(ge=1, description="longest passage, likewise")
-    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
+    precision: Precision = Field("auto", description="auto: bf16 where that is faster")
     batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
 
 

@@ -103,7 +103,8 @@ class LanguageModel(Section):
         2000, ge=1, description="of a passage: the model reads its first ones, at most so many"
     )
     precision: Precision = Field(
-        "auto", description="of a model in this process; auto: bf16 where the device has it"
+        "auto",
+        description="of a model in this process; auto: bf16 where that is faster",
     )
     chat_template_kwargs: FreeKeys = Field(
         {},
