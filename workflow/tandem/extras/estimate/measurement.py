@@ -35,7 +35,16 @@ DISTURBED_SHARE = 0.1
 DISTURBED_SECONDS = 3600.0  # for which a measurement beside other programs is not repeated
 # Variables that forbid kernels to use instructions which the processor has.
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
-INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+INSTRUCTIONS = (
+    "avx2",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_bf16",
+    "asimd",
+    "bf16",
+    "sve",
+)
 
 
 class Speed(NamedTuple):
