@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.models.folders import read_positions
 from tandem.models.hub import ENCODER_DECODER
 from tandem.models.plain_text import PlainTextTokenizer
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
 
 
@@ -98,8 +98,3 @@ def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
             raise UserError(
                 f"{where}: {what} is {needed}, but the generator ({own['model_type']}) takes {limit}"
             )
-
-
-def lengths_of(texts: Ragged) -> Ids:
-    """Return the number of tokens of each text."""
-    return np.diff(texts.offsets)
