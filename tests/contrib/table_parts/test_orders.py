@@ -63,6 +63,7 @@ def test_orders_of_the_same_runs_are_one_test_and_those_without_a_test_are_named
 orders:
   - {claim: new beats old, higher: New, lower: Old}
   - {claim: again beats old, higher: New again, lower: Old}
+  - {claim: old beats new, higher: Old, lower: New}
   - {claim: again beats new, higher: New again, lower: New}
   - {claim: missing beats old, higher: Missing, lower: Old}
 """
@@ -77,6 +78,7 @@ orders:
     assert [(order.claim, order.cells[0].change, order.cells[0].p) for order in orders] == [
         ("new beats old", 50.0, 0.125),
         ("again beats old", 50.0, 0.125),
+        ("old beats new", -50.0, 0.125),
     ]
     show(path)
     note = (

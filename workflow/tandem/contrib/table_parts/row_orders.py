@@ -23,7 +23,8 @@ def fill_orders(
 ) -> tuple[list[FilledOrder], list[str]]:
     """Return the layout's orders with difference, p and margin by column, and a note on those that cannot be tested.
 
-    p is corrected over the pairs of runs that are tested: orders of the same two runs, by whatever names, are one test.
+    p is corrected over the pairs of runs that are tested: orders of the same two runs are one test, by whatever names
+    and whichever of them is to be higher.
 
     Args:
         positions: of each column, those of the rows that have a number in it.
@@ -91,14 +92,16 @@ def explain_untested(pair: RowPair, positions: Sequence[dict[System, Position]])
 
 def _correct_column(column: Column, measured: dict[RowPair, Floats64]) -> dict[RowPair, Cell]:
     """Return the cells of the tests of a column: p is corrected over them."""
-    corrected = correct_by_holm(np.array([p for _, p, _ in measured.values()])).tolist()
+    tests = {frozenset(runs): p for runs, (_, p, _) in measured.items()}
+    corrected = correct_by_holm(np.array([*tests.values()])).tolist()
+    p_of = dict(zip(tests, corrected, strict=True))
     cells = {}
-    for (runs, (change, _, margin)), p in zip(measured.items(), corrected, strict=True):
+    for runs, (change, _, margin) in measured.items():
         cells[runs] = Cell(
             column.measure,
             None,
             change=scale_value(change, column.measure),
-            p=round(p, 6),
+            p=round(p_of[frozenset(runs)], 6),
             margin=scale_value(margin, column.measure),
         )
     return cells
