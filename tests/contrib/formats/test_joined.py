@@ -1,5 +1,7 @@
 """Documents that are put together from passages with one title: texts, labels and positions by hand."""
 
+import json
+
 import pytest
 
 from tandem import ROOT
@@ -152,3 +154,48 @@ def test_queries_by_position_are_of_a_split_that_there_is(configured):
     plan = Plan(configured() | {"datasets": {"whole": entry}}, ROOT)
     with pytest.raises(UserError, match="datasets.whole.split is dve, but dataset pydocs has dev"):
         plan.planner.dataset("whole")
+
+
+def test_a_listed_document_has_label_and_score_of_its_best_passage(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    corpus = [("o1", "Otters"), ("o2", "Otters"), ("b1", "Bats"), ("b2", "Bats")]
+    passages = {
+        name: {"docid": name, "title": title, "text": f"text {name}"} for name, title in corpus
+    }
+    write_lines(
+        folder / "corpus.jsonl",
+        [{"id": p["docid"], "title": p["title"], "text": p["text"]} for p in passages.values()],
+    )
+    q, r = ({"query_id": name, "query": f"what {name}"} for name in "qr")
+    records = [
+        q | {"pos": ["o1"], "neg": ["b1"], "pos_scores": [1], "neg_scores": [-3]},
+        q | {"pos": ["b2"], "pos_scores": [9]},  # its document stood as a negative before
+        r
+        | {
+            "pos": ["o1", "o2"],
+            "neg": ["b1", "b2"],
+            "pos_scores": [2, 8],
+            "neg_scores": [-5, 4],
+        },
+    ]
+    for record in records:
+        for side in record.keys() & {"pos", "neg"}:
+            record[side] = [passages[name] for name in record[side]]
+    write_lines(folder / "lists.jsonl", records)
+    plain, out = tmp_path / "results/plain", tmp_path / "results/joined"
+    params = {"source": "training_lists", "lists": {"train": "lists.jsonl"}}
+    params["corpus"] = "corpus.jsonl"
+    run(Job("dataset", plain, params, {}, {"path": str(folder)}))
+    run(Job("dataset", out, {"source": "joined"}, {"of": open_artifact(plain, "dataset")}, {}))
+    documents = Collection(open_artifact(out, "dataset"))
+    assert documents.qrels("train") == {"q": {"o1": 1, "b1": 1}, "r": {"o1": 1}}
+    assert dict(documents.lists()) == {
+        "q": [("o1", 1, 1.0), ("b1", 1, 9.0)],
+        "r": [("o1", 1, 8.0), ("b1", 0, 4.0)],
+    }
+
+
+def write_lines(path, records):
+    """Write a JSON object a line."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))

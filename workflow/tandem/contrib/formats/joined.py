@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, groupby, islice
+from math import inf
+from operator import itemgetter
 
 from pydantic import Field
 
@@ -103,12 +105,16 @@ class JoinedSource(DerivedSource):
                 yield f"{name}.{query}", texts
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield the dataset's lists, of documents: each stands where the first of its passages did."""
-        listed = set[tuple[str, str]]()
-        for query, passage, label, score in super().read_lists():
-            doc, _ = self._places.get(passage, (passage, 0))
-            if (query, doc) not in listed:
-                listed.add((query, doc))
+        """Yield the dataset's lists, of documents: each stands where the first of its passages did.
+
+        Of its passages it has the label of the most relevant one, and of those with that label the highest score.
+        """
+        for query, group in groupby(super().read_lists(), key=itemgetter(0)):
+            best: dict[str, tuple[int, float | None]] = {}
+            for _, passage, label, score in group:
+                doc, _ = self._places.get(passage, (passage, 0))
+                best[doc] = max(best.get(doc, (label, score)), (label, score), key=_rank)
+            for doc, (label, score) in best.items():
                 yield query, doc, label, score
 
     @cached_property
@@ -163,6 +169,12 @@ class JoinedSource(DerivedSource):
             bounds_before = sum(number > bound for bound in entry.positions)
             named[query] = self._names[bounds_before]
         return named
+
+
+def _rank(listed: tuple[int, float | None]) -> tuple[int, float]:
+    """Return what decides between two passages of a listed document: the label, then the score."""
+    label, score = listed
+    return label, -inf if score is None else score
 
 
 def _stronger(first: int, second: int) -> int:
