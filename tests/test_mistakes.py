@@ -306,6 +306,10 @@ MISTAKES = {
         "tandem show results/tables/summary.csv",
         "results/tables/summary.json: no such file; `tandem run` writes it",
     ),
+    "a table without a name": Mistake("tandem show ''", "no such file; `tandem run` writes it"),
+    "a verification of what is no result": Mistake(
+        "tandem verify data", "data: no artifact is there; give results/ or a folder below it"
+    ),
     "a lineage before the run": Mistake(
         "tandem lineage summary:BM25:RR@10",
         "results/tables/summary.json: no such file; `tandem run` writes it",

@@ -54,6 +54,24 @@ def test_an_option_that_no_value_fits_is_refused(load, annotation):
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "signature", "called"),
+    [
+        ("supervision", "scores, *, gamma: float = 2.0", "scores, mask"),
+        ("supervision", "scores, mask, gamma", "scores, mask"),
+        ("distillation", "scores, teacher", "scores, teacher, mask"),
+        ("pair_scorer", "query, passages, weight", "query, passages"),
+    ],
+)
+def test_a_function_that_its_stage_could_not_call_is_refused(load, kind, signature, called):
+    module = "stages.retrieval" if kind == "pair_scorer" else "config.losses"
+    source = f"from tandem.{module} import {kind}\n\n"
+    source += f'@{kind}("mine")\ndef mine({signature}):\n    return scores.sum()\n'
+    said = load(source)
+    assert said.startswith("plugins: mine.py: mine: ")
+    assert said.endswith(f"; it is called with {called} by position; options stand behind *")
+
+
 @pytest.mark.parametrize("annotation", ["torch.dtype", '"Undefined"'])
 def test_an_option_whose_type_cannot_be_read_is_refused(load, annotation):
     shown = annotation.strip('"')

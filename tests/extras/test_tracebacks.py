@@ -8,19 +8,23 @@ from tandem.plugins import Plugin
 SOURCE = """
 def loss(scores):
     return scores["oh"]
+
+
+def rank(scores):
+    raise ValueError("no scores\\nof what?")
 """
 
 
 @pytest.fixture
 def fail_in(tmp_path):
-    """`fail_in(name)`: the file of this name below a folder, and the error of a function in it."""
+    """`fail_in(name, function)`: the file of this name below a folder, and the error of a function in it."""
 
-    def fail(name):
+    def fail(name, function="loss"):
         path = tmp_path / name
         functions = {}
         exec(compile(SOURCE, path, "exec"), functions)
-        with pytest.raises(KeyError) as error:
-            functions["loss"]({})
+        with pytest.raises(Exception, match="oh|no scores") as error:
+            functions[function]({})
         return path, error.value
 
     return fail
@@ -37,6 +41,12 @@ def test_a_line_of_any_module_of_an_installed_package_is_named(fail_in):
     path, error = fail_in("bees/ideas.py")
     plugin = Plugin(path.parent / "__init__.py", "0123456789abcdef", "bees")
     assert format_traceback(error, [plugin]).endswith("KeyError: 'oh' (bees/ideas.py:3)\n")
+
+
+def test_of_a_message_of_several_lines_the_first_names_the_plugin_s(fail_in):
+    path, error = fail_in("mine.py", "rank")
+    lines = format_traceback(error, [Plugin(path, "0123456789abcdef")]).splitlines()
+    assert lines[-2:] == ["ValueError: no scores (mine.py:7)", "of what?"]
 
 
 def test_other_files_are_not_named(fail_in):

@@ -385,6 +385,15 @@ def test_of_two_columns_of_one_name_none_is_meant(tmp_path):
         list(read_parquet(tmp_path / "a.parquet", PASSAGES_ROLE))
 
 
+@pytest.mark.parametrize(("name", "between"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_header_that_names_a_column_twice_is_refused(tmp_path, name, between):
+    rows = (("id", "text", "text"), ("d1", "words", "others"))
+    path = tmp_path / name
+    path.write_text("".join(between.join(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=rf"{name}:1: several columns text; rename"):
+        list(choose_reader(path, PASSAGES_ROLE)(path, PASSAGES_ROLE))
+
+
 def test_a_column_of_bytes_is_no_text(tmp_path):
     pq.write_table(pa.table({"id": ["1"], "text": [b"words"]}), tmp_path / "a.parquet")
     ((where, record),) = read_parquet(tmp_path / "a.parquet", PASSAGES_ROLE)

@@ -17,7 +17,8 @@ from tiny_project import ROOT, run_here
 
 from tandem.cli import run
 from tandem.contrib.formats.readers import read_head
-from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
+from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE, QUERIES_ROLE
+from tandem.contrib.formats.trec import read_topics
 from tandem.data.collection import Collection
 from tandem.data.dataset import run_shard
 from tandem.data.reading import iterate_lines, strip_packing
@@ -343,3 +344,10 @@ def test_what_is_broken_is_one_line(name, put, read):
         read(put(OWN | corpus | files))
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_topics_may_count_from_nought(tmp_path):
+    path = tmp_path / "topics.trec"
+    topic = "<top>\n<num> Number: {}\n<title> otters\n</top>\n"
+    path.write_text("".join(map(topic.format, ("000", "0", "01"))))
+    assert [record["id"] for _, record in read_topics(path, QUERIES_ROLE)] == ["0", "0", "1"]

@@ -218,6 +218,14 @@ def test_no_such_folder_is_one_line(project):
         run(["verify", "nowhere"])
 
 
+def test_a_folder_far_above_any_results_is_refused_not_whole(chain, project, tmp_path):
+    deep = tmp_path / "a/b/c/project"
+    shutil.copytree(project.root / "results", deep / "results")
+    with pytest.raises(UserError, match="a: no artifact is there; give results/"):
+        run(["verify", str(tmp_path / "a")])
+    assert run(["verify", str(deep / "results")]) == 0
+
+
 def test_each_file_is_read_once_and_the_first_faults_are_shown(project, run_command, monkeypatch):
     stage = Stage("score", "toy", "bm25.test", {"measures": ["RR@10"], "split": "test"})
     project.make(stage)

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import pty
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -63,6 +64,12 @@ MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
             "one configuration is run at a time",
         ),
         (["mine.yaml", "rocketqa_steps"], "table rocketqa/steps cannot be made: "),
+        (
+            ["mine.yaml", "--", "--cores", "0"],
+            "^--cores 0: no stage could run; allowed: 1 or more$",
+        ),
+        (["--", "-n", "-c0"], "^-c0: no stage could run; allowed: 1 or more$"),
+        (["--", "--jobs=-1"], "^--jobs=-1: no stage could run; allowed: 1 or more$"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(words, message, tmp_path, monkeypatch):
@@ -346,7 +353,13 @@ def test_a_failing_stages_own_line_is_the_last(tmp_path):
             "Traceback (most recent call last):\nValueError: x\n",
             "ended with status 1; its last words: ValueError",
         ),
-        (1, "", "ended with status 1; its last words: none"),
+        (1, "", "ended with status 1 and said nothing"),
+        # what follows an error's first line is of its message
+        (
+            1,
+            "Traceback (most recent call last):\n  File x\nRuntimeError: CUDA error: y\nFor debugging\nSee: z\n",
+            "its last words: RuntimeError: CUDA error: y",
+        ),
         # the status of another job
         (
             137,
@@ -364,6 +377,18 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
     last = failed(tmp_path, text, error)[-1]
     assert last.startswith("tandem run: training cross-encoder ce_deneg ")
     assert line in last
+
+
+def test_where_a_stage_could_say_nothing_what_keeps_files_from_being_written_is_named(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        error = {"event": "error", "message": "returned non-zero exit status 1."}
+        last = failed(tmp_path, "", error)[-1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "ended with status 1: " in last
+    assert "File too large" in last
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,20 @@ def test_a_second_run_makes_nothing_and_answers_again(place, finished):
     assert err[-1].startswith("0 stages in ")
 
 
+def test_a_draft_of_the_users_that_is_named_like_a_module_of_pythons_is_not_imported(
+    place, finished
+):
+    draft = place.folder / "random.py"
+    draft.write_text("raise SystemExit('a draft')\n")
+    # -P: as the installed command, which does not look for modules in the folder
+    line = [sys.executable, "-P", *place.line("mine.yaml", "words")[1:]]
+    done = subprocess.run(
+        line, cwd=place.folder, env=place.environment, capture_output=True, text=True
+    )
+    draft.unlink()
+    assert (done.returncode, done.stderr.splitlines()[-1][:12]) == (0, "0 stages in ")
+
+
 def test_a_table_of_before_is_no_answer_where_a_flag_leaves_it_as_it_was(place, finished):
     words = ("mine.yaml", "words", "--config", "bm25={engine: bm25s, k1: 0.4}")
     status, out, _ = place.run(*words, "--", "--until", "dataset")

@@ -48,6 +48,17 @@ def test_scores_of_three_passages_by_hand(stages, words, collection, tmp_path):
     assert set(facts["lucene"]) == {"pyserini", "anserini", "lucene", "java"}
 
 
+def test_a_folder_beyond_ascii_is_found_in_any_locale(stages, words, collection, tmp_path):
+    collection({"a": "the otter swims", "b": "rivers are cold"}, {"q": "otters"})
+    there = {"dataset": "dataset", "lucene": "é/index"}
+    lines = words("lucene", "é/index", ENGLISH, DATASET), words("bm25", "é/run", BM25, there)
+    assert stages(*lines, LC_ALL="C") == [None, None]
+    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH)
+    assert stages(*lines) == [None, None]
+    runs = [(tmp_path / folder / "run.trec").read_bytes() for folder in ("é/run", "run")]
+    assert runs[0] == runs[1] != b""
+
+
 def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(
     stages, words, collection, tmp_path
 ):

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 _NEEDED = "a tensor of one number is needed, the sum over queries"
 _LOSSES = ("supervision", "distillation")  # decorators
+# decorator → what its functions are called with, by position
+_CALLED_WITH = {
+    "supervision": ("scores", "mask"),
+    "distillation": ("scores", "teacher", "mask"),
+    "pair_scorer": ("query", "passages"),
+}
 # types of values that `loss_options` can hold; Any where an option has no annotation
 _SCALARS = (bool, int, float, str, NoneType, Any, object)
 
@@ -40,9 +46,22 @@ def check_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
         _require_source(name, entry)
     elif inspect.isfunction(entry):
         _require_readable_options(entry)
+        _require_positions(entry, _CALLED_WITH.get(decorator, ()))
         if decorator in _LOSSES:
             _require_scalar_options(entry)
     return wrap_entry(decorator, name, entry, plans)
+
+
+def _require_positions(entry: Callable[..., Any], names: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called as its stage calls it, which may be hours later."""
+    parameters = inspect.signature(entry).parameters.values()
+    options = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+    try:
+        if names:
+            inspect.signature(entry).bind(*names, **options)
+    except TypeError as error:
+        called = f"it is called with {', '.join(names)} by position; options stand behind *"
+        raise UserError(f"{entry.__name__}: {error}; {called}") from None
 
 
 def check_index_types(*models: type[Any]) -> None:
@@ -186,17 +205,20 @@ def describe_import_error(error: BaseException, path: Path) -> str:
 
 
 def format_traceback(error: BaseException, plugins: Iterable[Plugin] | None = None) -> str:
-    """Return an unexpected error's traceback; where it was raised below a plugin, its last line names the plugin's.
+    """Return an unexpected error's traceback; where it was raised below a plugin, the message names the plugin's line.
 
-    `KeyError: 'oh' (my_losses.py:7)`
+    `KeyError: 'oh' (my_losses.py:7)`; of a message of several lines it is the first that does.
 
     Args:
         plugins: those that are looked for; None: all that are loaded.
     """
     text = "".join(traceback.format_exception(error)).rstrip("\n")
-    return (
-        f"{text}{_find_line(error, list_loaded_plugins() if plugins is None else list(plugins))}\n"
-    )
+    place = _find_line(error, list_loaded_plugins() if plugins is None else list(plugins))
+    message = "".join(traceback.format_exception_only(error)).rstrip("\n")
+    first, *others = message.splitlines()
+    if not others or isinstance(error, SyntaxError):  # whose message is its last line
+        return f"{text}{place}\n"
+    return "\n".join([text.removesuffix(message) + first + place, *others, ""])
 
 
 def _find_line(error: BaseException, plugins: list[Plugin]) -> str:

@@ -89,9 +89,9 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
-    skipped = planned.skipped.items()
     notes = [
-        f"{planned.layout.name_dataset(name)} is not measured: {reason}" for name, reason in skipped
+        f"{planned.layout.name_dataset(name)} is not measured: {reason}"
+        for name, reason in planned.skipped.items()
     ] + notes
     table = fill_table(planned, scored)
     if table.has_tests:
@@ -133,7 +133,7 @@ def show(table: Path, /) -> None:
         table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`, of
             mine.yaml `mine/summary`.
     """
-    own = table.with_suffix(".json")
+    own = table.with_suffix(".json") if table.name else table  # '' and . and / have none
     named = table.suffix != ".csv" and not own.is_file()  # a name may hold dots
     path = find_view(str(table)) if named else own
     if path.is_file() and is_sweep(path):

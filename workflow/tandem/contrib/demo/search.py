@@ -128,6 +128,8 @@ def find_fused_depth(run: Stage) -> float:
 
 def read_input() -> Iterator[str]:
     """Yield queries from standard input, as they come."""
+    if sys.stdin is None:  # closed by whoever started the command
+        return
     if not sys.stdin.isatty():
         # some editors put a byte order mark in front of a file
         file, encoding = sys.stdin.fileno(), "utf-8-sig"

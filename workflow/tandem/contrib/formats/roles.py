@@ -132,4 +132,7 @@ def match_columns(
     if not is_complete and (marked or names[0] not in ID_NAMES):
         return None
     role.resolve(where, names)
+    twice = next((name for name in fields if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{where}: several columns {twice}; rename those that are not meant")
     return tuple(columns)

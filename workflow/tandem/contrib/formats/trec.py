@@ -82,7 +82,7 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
         label, _, rest = number.partition(":")
         # TREC pads these in the topics, and not in the judgements
         if label.strip().lower() == "number":
-            number = rest.strip().lstrip("0")
+            number = rest.strip().lstrip("0") or rest.strip()[-1:]
         if not number:
             raise UserError(f"{path}:{start}: topic without <num>; give it one")
 

@@ -18,6 +18,7 @@ from cyclopts.validators import Number
 from tandem.cluster.progress import Progress
 from tandem.cluster.threads import count_usable_cores
 from tandem.contrib.operations.bundle import BUNDLE_FILE, REMADE_FOLDER, Bundle, read_bundle
+from tandem.errors import UserError
 from tandem.extras import targets
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.running.progress_files import PROGRESS_FILE
@@ -100,6 +101,9 @@ def verify(
                     print(json.dumps(asdict(fault), default=str, ensure_ascii=False), flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
+    if names and not report.artifacts and not report.count:
+        hint = "give results/ or a folder below it, or an unpacked bundle"
+        raise UserError(f"{', '.join(names)}: no artifact is there; {hint}")
     if not json_lines:
         print(report.text(), end="")
     return 1 if report.count else 0

@@ -56,6 +56,8 @@ ELSEWHERE = {
 }
 # Flags that say how many cores may be used, or name a profile that does: of one letter also with the number behind it.
 _CORES = re.compile(r"(--cores|--jobs|--profile)(=|$)|-[cj]")
+# A number of cores with which no job could run: Snakemake would wait for ever.
+_NO_CORES = re.compile(r"(--cores|--jobs|-[cj])[ =]?(0+|-\d+)")
 _PROFILE = re.compile(r"(profile|config)(\.v\d+\+)?\.yaml")  # a profile's file in its folder
 # Flags with which Snakemake runs no job; of one letter also among others.
 _ONLY_LOOKS = re.compile(r"--dry-?run|--unlock|--(detailed-)?summary|-[npqr]*n[npqr]*")
@@ -161,6 +163,9 @@ def read_request(words: Sequence[str]) -> RunRequest:
         hint = ELSEWHERE.get(flag.partition("=")[0])
         if hint is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
+    for flag, following in pairwise([*flags, ""]):
+        if no_cores := _NO_CORES.fullmatch(f"{flag} {following}") or _NO_CORES.fullmatch(flag):
+            raise UserError(f"{no_cores[0].strip()}: no stage could run; allowed: 1 or more")
     configurations, rest = read_configurations(own)
     targets, files = split_files(rest)
     configuration = choose_configuration(configurations, files, "run")
@@ -256,7 +261,7 @@ class Snakemake:
             log.parent.mkdir(exist_ok=True)
             with log.open("ab") as output, _heed_interrupts():
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "snakemake", *events, *words],
+                    [sys.executable, "-P", "-m", "snakemake", *events, *words],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
                     pass_fds=[write], start_new_session=True,
                 )  # fmt: skip

@@ -87,8 +87,22 @@ def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
     if _KILLED_STATUS in statuses and not fell_over:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
-    last_words = shortened(lines[-1], _LONGEST_WORDS) if lines else "none"
-    return f"{what} ended{status}; its last words: {last_words}"
+    if lines:
+        last_words = shortened(_find_last_words(lines), _LONGEST_WORDS)
+        return f"{what} ended{status}; its last words: {last_words}"
+    fault = _find_write_fault(log)
+    if fault:
+        return f"{what} ended{status}: {_explain_disk(fault) or fault}"
+    return f"{what} ended{status} and said nothing"
+
+
+def _find_last_words(lines: list[str]) -> str:
+    """Return the last line; of a traceback the error's first one, whose message may go on for lines, as Java's do."""
+    beginnings = [number for number, line in enumerate(lines) if line.startswith(TRACEBACK)]
+    if not beginnings:
+        return lines[-1]
+    below = lines[beginnings[-1] + 1 :]
+    return next((line for line in below if not line[0].isspace()), lines[-1])
 
 
 def read_stage_words(logs: Iterable[str]) -> str:

