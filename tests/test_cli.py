@@ -257,12 +257,12 @@ def test_a_reader_may_stop_reading(tmp_path, command):
     assert "BrokenPipeError" not in done.stderr
 
 
-@pytest.mark.parametrize("closed", ["datasets >&-", "datasets 2>&-", "search bm25 <&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_stream_that_is_closed_is_no_fault(tmp_path, closed):
-    line = f"{sys.executable} -m tandem {closed}"
+    line = f"{sys.executable} -m tandem datasets {closed}"
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
-    assert done.returncode == (1 if "search" in closed else 0)
+    assert done.returncode == 0
 
 
 def test_a_file_beside_a_plugin_is_no_part_of_it(tmp_path):

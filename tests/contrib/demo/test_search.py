@@ -24,6 +24,7 @@ from tandem import ROOT
 from tandem.cli import run
 from tandem.cluster.threads import count_usable_cores
 from tandem.contrib.demo import ranking
+from tandem.contrib.demo.search import read_input
 from tandem.contrib.demo.workers import Worker, serve
 from tandem.errors import UserError
 from tandem.models.hub import load_tokenizer
@@ -422,6 +423,11 @@ def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(
     assert line.startswith("de_bm25neg cannot be used before embeddings de_bm25neg.passages-")
     assert "model" not in line.split("build it")[0]
     assert "systems=" not in line  # a table has it
+
+
+def test_a_closed_standard_input_holds_no_queries(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where nobody opened one
+    assert list(read_input()) == []
 
 
 def test_a_damaged_file_is_named(built, tmp_path, monkeypatch):
