@@ -113,7 +113,8 @@ class JoinedSource(DerivedSource):
             best: dict[str, tuple[int, float | None]] = {}
             for _, passage, label, score in group:
                 doc, _ = self._places.get(passage, (passage, 0))
-                best[doc] = max(best.get(doc, (label, score)), (label, score), key=_rank)
+                own = label, score
+                best[doc] = max(best.get(doc, own), own, key=_rank)
             for doc, (label, score) in best.items():
                 yield query, doc, label, score
 

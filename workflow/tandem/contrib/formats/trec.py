@@ -80,7 +80,7 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
         if not number and attribute:
             number = attribute[1]
         label, _, rest = number.partition(":")
-        # TREC pads these in the topics, and not in the judgements
+        # TREC pads these with zeros in the topics, and not in the judgements; of zeros alone one is the number
         if label.strip().lower() == "number":
             number = rest.strip().lstrip("0") or rest.strip()[-1:]
         if not number:

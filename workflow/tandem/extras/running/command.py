@@ -164,8 +164,9 @@ def read_request(words: Sequence[str]) -> RunRequest:
         if hint is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
     for flag, following in pairwise([*flags, ""]):
-        if no_cores := _NO_CORES.fullmatch(f"{flag} {following}") or _NO_CORES.fullmatch(flag):
-            raise UserError(f"{no_cores[0].strip()}: no stage could run; allowed: 1 or more")
+        no_cores = _NO_CORES.fullmatch(flag) or _NO_CORES.fullmatch(f"{flag} {following}")
+        if no_cores:
+            raise UserError(f"{no_cores[0]}: no stage could run; allowed: 1 or more")
     configurations, rest = read_configurations(own)
     targets, files = split_files(rest)
     configuration = choose_configuration(configurations, files, "run")
