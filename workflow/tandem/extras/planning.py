@@ -75,8 +75,9 @@ def choose_run(plan: Plan, usual: str, suits: Callable[[str], bool]) -> str:
 def split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
     """Yield stages; in the place of a group's score, and of groups within it, the scores of its datasets."""
     for stage in stages:
-        members = [member for member in stage.upstream.values() if member.kind == "score"]
-        if stage.kind == "score" and members:
+        inputs = stage.upstream.values()
+        members = [member for member in inputs if member.declared.holds == "scores"]
+        if stage.declared.holds == "scores" and members:
             yield from split_groups(members)
         else:
             yield stage

@@ -18,7 +18,7 @@ def list_optimistic_keys(plan: Plan, shown: Iterable[Stage]) -> list[str]:
     lines: dict[str, None] = {}
     for stage in split_groups(shown):
         reported = (plan.settings.dataset, plan.split)
-        if stage.kind == "score":
+        if stage.declared.holds == "scores":
             reported = (stage.dataset, stage.values["split"])
         for behind in upstream_first([stage]):
             for key, queries in _list_keys(plan, behind):
