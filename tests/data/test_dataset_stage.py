@@ -8,6 +8,7 @@ from messages import unknown_documents
 from tandem.config.datasets import DATASET_ENTRIES, dataset_format
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
+from tandem.store.files import fingerprint
 
 
 def queries(artifact):
@@ -53,6 +54,29 @@ def test_the_same_source_gives_the_same_bytes(beir, make):
     first, other = (make(name, {"source": "beir"}, path=str(beir)) for name in ("a", "b"))
     assert first.manifest.files == other.manifest.files
     assert first.manifest.facts["checksum"] == other.manifest.facts["checksum"]
+
+
+def test_files_that_have_changed_since_they_were_planned_are_refused(beir, make, tmp_path):
+    """The key has the planned content: what was made of another would be found under it for ever."""
+    planned = {"source": "beir", "fingerprint": fingerprint(beir)}
+    make("same", planned, path=str(beir))
+    with (beir / "qrels" / "test.tsv").open("a") as judgements:
+        judgements.write("q2\td1\t1\n")
+    with pytest.raises(UserError, match="has changed since this stage was planned"):
+        make("changed", planned, path=str(beir))
+    assert not list(tmp_path.glob("changed/*.parquet"))
+
+
+def test_files_that_change_while_they_are_read_are_refused(beir, make, tmp_path, monkeypatch):
+    def edit(source):
+        (beir / "queries.jsonl").write_text("")
+        return iter(())
+
+    monkeypatch.setattr(dataset_format["beir"], "read_lists", edit)
+    planned = {"source": "beir", "fingerprint": fingerprint(beir)}
+    with pytest.raises(UserError, match="has changed since this stage was planned"):
+        make("changed", planned, path=str(beir))
+    assert not list(tmp_path.glob("changed/*.parquet"))
 
 
 def test_titles_can_be_blanked(beir, make):

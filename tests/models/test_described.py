@@ -246,6 +246,9 @@ def test_a_folder_or_a_hub_name_is_a_system_as_it_is(configured, hub, mine):
         UserError, match="org/other makes a text's vector is not known on this machine"
     ):
         Plan(config | {"systems": ["org/other"]}, ROOT)
+    # a path is no name of the hub
+    with pytest.raises(UserError, match=r"\./other is unknown: .* no folder"):
+        Plan(config | {"systems": ["./other"]}, ROOT)
 
 
 def test_a_hub_name_of_the_catalogue_is_its_entry_with_its_prompts(configured, capsys):

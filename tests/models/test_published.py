@@ -254,6 +254,19 @@ def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
     assert describe_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
 
 
+def test_a_linear_layers_folder_may_have_another_name(publish, taken_over, dataset):
+    """As in models with a layer for each size of vectors, of which modules.json names one."""
+    folder = publish("bert", "mean", Dense(32, 48, activation_function=torch.nn.Identity()))
+    (folder / "2_Dense").rename(folder / "2_Dense_48")
+    listed = folder / "modules.json"
+    listed.write_text(listed.read_text().replace('"2_Dense"', '"2_Dense_48"'))
+    dual, tokens = taken_over(folder)
+    published = SentenceTransformer(str(folder), device="cpu")
+    assert_equal_vectors(
+        DualEncoder.load(dual).eval(), tokens, published, dataset, normalize_embeddings=True
+    )
+
+
 def test_vectors_that_are_cut_behind_length_1_are_refused_where_scores_are_dot_products(publish):
     """sentence-transformers then leaves them shorter than 1, which counts; by cosines it does not."""
     folder = publish("bert", "mean", Normalize(), similarity_fn_name="dot", truncate_dim=12)

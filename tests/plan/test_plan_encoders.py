@@ -104,13 +104,16 @@ def test_a_missing_folder_names_the_command_that_makes_it(configured, encoder_fo
     assert plan().digest == with_command.digest
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "2_Dense/model.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "config.json", "2_Dense/model.safetensors", "2_Dense_48/config.json"]
+)
 def test_folders_of_the_same_weights_and_other_files_are_two_encoders(
     configured, encoder_folder, tmp_path, name
 ):
     folder = shutil.copytree(encoder_folder, tmp_path / "mine")
-    (folder / "2_Dense").mkdir()
-    (folder / "2_Dense/model.safetensors").write_text("a layer")
+    for layer in ("2_Dense/model.safetensors", "2_Dense_48/config.json"):
+        (folder / layer).parent.mkdir()
+        (folder / layer).write_text("a layer")
     entry = {"source": "folder", "path": str(folder), "pooling": "mean"}
 
     def key() -> str:

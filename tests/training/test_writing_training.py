@@ -16,6 +16,7 @@ from tandem.training import stage
 
 SHAPES = {
     "mono_t5": {"pooling": "decoder", "prompt": MONO_T5, "words": ["the", "is"]},
+    "braces": {"pooling": "decoder", "prompt": "{yes} or {}? {query}, {passage}", "words": ["the"]},
     "rank_t5": {
         "pooling": "decoder",
         "prompt": "Query: {query} Document: {passage}",

@@ -101,7 +101,7 @@ def test_without_them_nothing_is_another(nature, make):
         (
             "d.jsonl",
             '{"_id": "seal", "domain": null}\n{"_id": "otter", "domain": "sea"}\n'
-            '{"_id": "heron", "domain": "river"}\n',
+            '{"_id": "heron", "domain": "river"}\n{"_id": "moss"}\n',
         ),
     ],
 )
@@ -129,6 +129,12 @@ def test_other_files_and_passages_without_a_domain(nature, make, name, text):
 def test_a_broken_file_of_domains_is_named(nature, make, text, message):
     with pytest.raises(UserError, match=message):
         make("broken", {"source": "beir", "domains": "domains.tsv"}, path=nature(text))
+
+
+def test_a_field_that_no_record_has_is_named(nature, make):
+    params = {"source": "beir", "domains": "d.jsonl"}
+    with pytest.raises(UserError, match="d.jsonl: no domain; a field named domain is needed"):
+        make("misspelt", params, path=nature('{"_id": "otter", "domian": "sea"}\n', "d.jsonl"))
 
 
 def test_only_some_domains(base, derive):

@@ -1,6 +1,7 @@
 """Cross-encoders that score by what a decoder writes, and by prompts, against transformers' reading of the prompt."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import torch
 from tandem.config.models import MONO_T5
 from tandem.config.settings import Execution
 from tandem.errors import UserError
+from tandem.extras.usage import InputLengths, describe_cross_usage
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import CrossEncoder
+from tandem.models.cross import CrossEncoder, read_cross
 from tandem.models.hub import load_tokenizer
 from tandem.models.pair_prompts import PairOptions
 from tandem.models.plain_text import PlainTextTokenizer
@@ -202,3 +204,45 @@ def test_what_has_no_decoder_and_what_is_no_word_is_refused(t5, family_folder):
 
 def test_a_plain_pair_says_nothing_new_in_its_file(cross_model):
     assert json.loads((cross_model.folder / "cross/cross.json").read_text()) == {"pooling": "cls"}
+
+
+@pytest.mark.parametrize("words", [("you",), ("Ġyou", "Ġthat")], ids=["a word", "entries"])
+def test_the_cards_code_reads_a_bart_as_it_has_learned(tmp_path, documents, words, monkeypatch):
+    """Its tokens do not begin with their blank: read as a whole the prompt would have other ones."""
+    import transformers
+
+    texts = [text for _, _, text in documents]
+    texts += ["a query, a passage you that Query: Document: Relevant:"] * 50
+    tokenizer = transformers.BartTokenizerFast().train_new_from_iterator(texts, 700)
+    size = {"d_model": 32, "max_position_embeddings": 128}
+    for side in ("encoder", "decoder"):
+        size |= {f"{side}_layers": 1, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 64}
+    marks = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "decoder_start_token_id": tokenizer.eos_token_id,
+        "forced_eos_token_id": tokenizer.eos_token_id,
+    }
+    config = transformers.BartConfig(vocab_size=len(tokenizer), **size, **marks)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = transformers.BartForConditionalGeneration(config)
+        for parameter in model.parameters():  # scores that differ visibly
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path / "bart")
+    tokenizer.save_pretrained(tmp_path / "bart")
+
+    options = PairOptions(MONO_T5, words)
+    cross = CrossEncoder.start(tmp_path / "bart", "decoder", options).eval()
+    cross.save(tmp_path / "cross", load_tokenizer(tmp_path / "bart"))
+    usage = describe_cross_usage(read_cross(tmp_path / "cross"), InputLengths(20, 50, 2, 4), None)
+    monkeypatch.chdir(tmp_path)
+    scores = []
+    for block in re.findall(r"```python\n(.*?)```", usage, re.DOTALL):
+        names = {}
+        exec(block, names)
+        scores.append(float(torch.as_tensor(names["scores"]).detach().reshape(())))
+    assert len(scores) == 2
+    assert scores[1] == pytest.approx(scores[0], abs=1e-4)
+    assert abs(scores[0]) > 0.01

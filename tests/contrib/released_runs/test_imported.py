@@ -10,6 +10,7 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import read_scores
 from tandem.evaluation.scores import run as score
 from tandem.store.artifact import open_artifact
+from tandem.store.files import fingerprint
 from tandem.store.job import Job
 
 
@@ -32,7 +33,7 @@ def imported(tmp_path, dataset):
     def run_stage(text, kind, depth=100, of=dataset, **options):
         path = tmp_path / "released.run"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0", **options}
+        params = {"format": kind, "split": "test", "depth": depth, **options}
         run(Job("imported", tmp_path / "out", params, {"dataset": of}, {"path": str(path)}))
         artifact = open_artifact(tmp_path / "out", "imported")
         return [(q, d, s.tolist()) for q, d, s in iter_run(artifact, of)], artifact.manifest
@@ -49,6 +50,15 @@ def test_ranks_become_scores(imported):
         0,
     )
     assert manifest.facts["warnings"] == []
+
+
+def test_a_file_that_has_changed_since_it_was_planned_is_refused(imported, tmp_path):
+    path = tmp_path / "released.run"
+    path.write_text("q3\td4\t1\n")
+    planned = fingerprint(path)
+    imported("q3\td4\t1\n", "ranks", fingerprint=planned)
+    with pytest.raises(UserError, match="released.run: has changed since this stage was planned"):
+        imported("q3\td1\t1\n", "ranks", fingerprint=planned)
 
 
 def test_ranks_count_more_than_the_scores_beside_them(imported):

@@ -176,6 +176,10 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     [
         ({f"{DE}/checkpoints": 0}, f"{DOTTED}.checkpoints is 0; allowed: ≥ 1"),
         ({f"{DE}/checkpoints": 41}, f"{DOTTED}.checkpoints is 41, but there are only 40 steps"),
+        (
+            {f"{DE}/checkpoints": 10**8},
+            f"{DOTTED}.checkpoints is 100000000, but there are only 40 steps",
+        ),
         ({"validation": {"depht": 3}}, unknown_key("validation.depht", "depth")),
         (
             {"models/de_bm25neg/validation": {"fidelity": True}},

@@ -124,6 +124,17 @@ def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path
     assert read_request(["my own.yaml"]).unlock == "tandem run 'my own.yaml' -- --unlock"
 
 
+@pytest.mark.parametrize("content", ["5\n", "cores\n", "- cores\n", ""])
+def test_a_profile_that_is_not_a_mapping_names_no_cores(tmp_path, monkeypatch, content):
+    """Snakemake refuses it in its own words."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    profile = tmp_path / "profiles/default/config.yaml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(content)
+    assert "--cores" in read_request(["--"]).words
+
+
 def test_cores_of_a_workflow_profile_are_not_replaced(tmp_path, monkeypatch):
     """Snakemake looks for one by its path or below profiles/, unnamed by `default`."""
     monkeypatch.chdir(tmp_path)

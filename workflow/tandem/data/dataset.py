@@ -104,7 +104,7 @@ def run(job: Job[DatasetParams]) -> None:
             tables.QUERIES_SCHEMA,
         )
         tables.write_batches(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
-        extra["answers"] = _write_answers(answers, queries, draft, warnings)
+        extra["answers"] = _write_answers(answers, answered, queries, draft, warnings)
         require_whole_labels = load("extras.whole_labels:require_whole_labels")
         listed = sums["lists"].of(require_whole_labels(source.read_lists()))
         extra["lists"] = _write_lists(listed, queries, corpus.ids, draft, warnings)
@@ -138,12 +138,15 @@ def run(job: Job[DatasetParams]) -> None:
 
 
 def _write_answers(
-    answers: pa.Table, queries: SelectedQueries, draft: Draft, warnings: Warnings
+    answers: pa.Table, ids: list[str], queries: SelectedQueries, draft: Draft, warnings: Warnings
 ) -> int:
-    """Write answers.parquet for selected queries, unless the source has none; return how many have answers."""
-    if answers.num_rows == 0:
+    """Write answers.parquet for selected queries, unless the source has none; return how many have answers.
+
+    Args:
+        ids: the query of each row of `answers`.
+    """
+    if not ids:
         return 0
-    ids = answers["query_id"].to_pylist()
     require_unique("query", "answers", TextHashes(ids), ids.__getitem__)
     rows = [
         (query, texts) for query, texts in tables.iterate_rows(answers) if query in queries.splits

@@ -300,7 +300,8 @@ def is_below(name: str) -> bool:
 def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Unpack members of a zip or tar archive in one pass, unless they are there from the same archive.
 
-    Each gets its name only when it is whole, with the archive's modification time as the mark of its origin.
+    Each gets its name only when it is whole. Its modification time is the time of the archive's last change, as the mark
+    of its origin: `ctime`, since another archive may have the same modification time.
 
     Args:
         members: paths inside the archive; the end of a file's path is enough where only that file ends so. A path with
@@ -315,7 +316,7 @@ def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dic
             raise UserError(
                 f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed"
             )
-    mark = archive.stat().st_mtime_ns
+    mark = archive.stat().st_ctime_ns
     paths = {member: folder / (_WHOLE_FOLDER if member == _HERE else member) for member in members}
     with locked(folder / ".lock"):
         missing = [

@@ -4,6 +4,7 @@ from tandem.data.splits import count_keys
 from tandem.data.statistics import SplitStatistics
 from tandem.data.validate import Warnings
 from tandem.errors import nearest
+from tandem.extras.unchanged_files import require_planned_files
 from tandem.stages.data import DatasetParams
 from tandem.store.job import Job
 
@@ -15,7 +16,12 @@ def compare_expected(
     splits: dict[str, SplitStatistics],
     warnings: Warnings,
 ) -> None:
-    """Warn if the source is not the one that the configuration was written for."""
+    """Warn if the source is not the one that the configuration was written for.
+
+    Raises:
+        UserError: the source's files have changed while they were read.
+    """
+    require_planned_files(job)
     expected = job.execution.checksum or job.params.checksum
     if expected and expected != checksum:
         warnings.add(

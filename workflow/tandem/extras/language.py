@@ -50,7 +50,7 @@ STOP_WORDS = {
     "vi": "và của là có không được trong cho người một các những với này đã để khi về từ tại ai gì nào",
     "fi": "ja on ei se että oli kun mutta niin hän joka ovat myös kuin mitä tai sen olla mikä kuka",
 }
-# Languages in the order above, in which a tie of two is decided the same way every time.
+# word → the languages in which it is frequent, in the order above
 BY_WORD: dict[str, list[str]] = {}
 for _language, _words in STOP_WORDS.items():
     for _word in dict.fromkeys(_words.split()):

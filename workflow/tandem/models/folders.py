@@ -29,8 +29,8 @@ _ENCODER_FILES = (
     "*.jinja",
     WEIGHTS_FILE,
     "model-*-of-*.safetensors",
-    "*_Dense/config.json",
-    "*_Dense/model.safetensors",
+    "*_Dense*/config.json",
+    "*_Dense*/model.safetensors",
 )
 # Other names of shards. Only a fetch needs the pattern: it cannot read the index, which names the shards, beforehand.
 _SHARDS = "*-of-*.safetensors"

@@ -16,7 +16,7 @@ from tandem.models.plain_text import PlainTextTokenizer
 from tandem.models.tokens import Template
 from tandem.registry import Registry
 
-_PLACES = re.compile(r"\{(?:query|passage|first|second)\}")  # of texts in a prompt
+PLACES = re.compile(r"\{(?:query|passage|first|second)\}")  # of texts in a prompt
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Around:
         """
         plain = PlainTextTokenizer(tokenizer)
         start, end = Template.of(tokenizer).single
-        ids, _ = plain.tokenise([plain.prompt(words.strip()) for words in _PLACES.split(prompt)])
+        ids, _ = plain.tokenise([plain.prompt(words.strip()) for words in PLACES.split(prompt)])
         query, *passages, after = (tuple(row) for row in ids)
         return cls((*start, *query), tuple(passages), (*after, *end))
 

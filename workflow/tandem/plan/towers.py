@@ -25,7 +25,7 @@ from tandem.stages.base import Json
 E = TypeVar("E", bound=Published)
 Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
 LOCK = "hub.lock.yaml"
-HUB = re.compile(r"[\w.-]+/[\w.-]+")
+HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 # what is trained, where nothing says it
 UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
@@ -139,7 +139,7 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
     if folder := fetch_description(name, str(entry.revision), fetch):
         return folder
     raise UserError(
-        f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
+        f"encoder: how {name} makes a text's vector is not known on this machine, and it is no folder here; `python -m tandem encoder {name}` "
         f"fetches its description, or say pooling: {', '.join(entry.poolings)} in an entry of encoders; a "
         "cross-encoder is an entry of rerankers"
     )

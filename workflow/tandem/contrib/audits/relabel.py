@@ -17,6 +17,7 @@ from tandem.contrib.audits.sheets import Pair, read_judgements, read_verdicts
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
+from tandem.extras.unchanged_files import require_unchanged
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, sha256, write_json
@@ -109,7 +110,7 @@ def _ask_judges(params: RelabelParams, pool: Artifact) -> Relabelling:
 
 
 def _read_packages(folder: Path, expected: str | None, pool: Artifact) -> Relabelling:
-    _require_unchanged(folder, expected, fingerprint(folder, list_decisive_files(folder)))
+    require_unchanged(folder, expected, fingerprint(folder, list_decisive_files(folder)))
     accepted, review = read_accepted(folder, pool)
     count = len(review.packages)
     facts: dict[str, str | int | float] = {
@@ -193,7 +194,7 @@ def read_sheet_answers(
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled sheet")
-    _require_unchanged(path, expected, sha256(path) if expected else None)
+    require_unchanged(path, expected, sha256(path) if expected else None)
     labelled = pool.params_as(FalseNegativesParams).labelled
     # query → document → its relevance, None where it is not labelled, and whether it is on the sheet
     pooled: dict[str, dict[str, tuple[int | None, bool]]] = {}
@@ -229,11 +230,6 @@ def _sort_verdicts(verdicts: dict[Pair, bool], pool: Artifact) -> SheetAnswers:
         if (query, doc) in verdicts:
             answers.setdefault(query, {})[doc] = verdicts[query, doc]
     return answers
-
-
-def _require_unchanged(path: Path, expected: str | None, digest: str | None) -> None:
-    if expected and digest != expected:
-        raise UserError(f"{path}: has changed since this stage was planned; run the command again")
 
 
 def describe_changes(

@@ -66,16 +66,25 @@ class JudgedFiles(Source):
                 yield where, (query, doc, relevance, split)
 
     def read_domains(self) -> Iterator[Domain]:
-        """Yield the domain of each passage that the file of domains gives one."""
+        """Yield the domain of each passage that the file of domains gives one.
+
+        Raises:
+            UserError: no record has the field.
+        """
         if not self._domains:
             return
         path, role = self._domains
+        has_field = False
         for where, record in read_filled(path, role):
-            if record["domain"] is None:
+            has_field = has_field or "domain" in record
+            if record.get("domain") is None:
                 continue
             domain = read_text(where, record, "domain").strip()
             if domain:
                 yield read_text(where, record, "id", number=True), domain
+        if not has_field:
+            allowed = " or ".join(role.fields["domain"])
+            raise UserError(f"{path}: no domain; a field named {allowed} is needed")
 
     def list_columns(self) -> list[FileColumns]:
         """Return what is read of the named columns of each file, and what is not; see `NamesColumns`."""

@@ -99,14 +99,22 @@ ID_NAMES = {
 
 
 def make_domains_role(names: tuple[str, str] | None) -> Role:
-    """Return the role of a file with passages' domains, whose fields have two names; None: the usual ones."""
+    """Return the role of a file with passages' domains, whose fields have two names; None: the usual ones.
+
+    Of records as JSON has them some may lack the domain: those of passages without one.
+    """
     document: tuple[str, ...] = DOC_IDS
     domain: tuple[str, ...] = ("domain",)
     if names:
         document_name, domain_name = names
         document = (document_name, document_name.lower())
         domain = (domain_name, domain_name.lower())
-    return Role({"id": document, "domain": domain}, {2: ("id", "domain")}, "id, domain, by a tab")
+    return Role(
+        {"id": document, "domain": domain},
+        {2: ("id", "domain")},
+        "id, domain, by a tab",
+        optional=frozenset({"domain"}),
+    )
 
 
 def match_columns(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tandem.contrib.generation.generators import load_generator, start_token
 from tandem.errors import UserError, printable
 from tandem.extras.usage import usage_of_pooling
-from tandem.models.pair_prompts import ReadingHead, reading_head
+from tandem.models.pair_prompts import PLACES, ReadingHead, reading_head
 
 _WRITING_EXAMPLE = """\
 ```python
@@ -23,12 +23,29 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSeq2SeqLM.from_pretrained("cross")
-inputs = tokenizer([{text}], padding=True, return_tensors="pt")
-start = torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
-read = {{name: inputs[name] for name in ("input_ids", "attention_mask")}}
-logits = model(**read, decoder_input_ids=start).logits[:, 0]
+
+def tokenise(text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+def find_id(word):  # one token as a text has it, else an entry of the vocabulary
+    ids = tokenise(word)
+    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else tokenizer.get_vocab()[word]
+
+pieces = {pieces}
+plain, whole = tokenise("a"), tokenizer("a")["input_ids"]
+first = whole.index(plain[0])  # the special tokens around a text
+# each piece is tokenised on its own, as in training
+ids = [*whole[:first], *(token for piece in pieces for token in tokenise(piece)), *whole[first + len(plain):]]
+start = torch.tensor([[model.config.decoder_start_token_id]])
+logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=start).logits[:, 0]
 {score}
 ```"""
+_EXAMPLE_TEXTS = {
+    "{query}": "a query",
+    "{passage}": "a passage",
+    "{first}": "a passage",
+    "{second}": "another",
+}
 
 
 class OutputLayer(nn.Linear):
@@ -117,16 +134,14 @@ def find_word(tokenizer: Any, word: str) -> int:
 def describe_writing(cross: Mapping[str, Any]) -> str:
     """Return how transformers computes the scores of words that a decoder writes.
 
-    Its tokenizer reads the whole prompt at once, whose ids are the same where tokens begin with their blank.
+    Its tokenizer reads the words of the prompt and the texts one by one, as `Around.of` does.
     """
-    text = cross["prompt"].format(
-        query="a query", passage="a passage", first="a passage", second="another"
-    )
-    words = [
-        f"logits[:, tokenizer.convert_tokens_to_ids(tokenizer.tokenize({json.dumps(word)}))[0]]"
-        for word in cross["words"]
-    ]
-    score = (
-        f"scores = {words[0]}" if len(words) == 1 else f"scores = {words[0]} - (\n    {words[1]}\n)"
-    )
-    return _WRITING_EXAMPLE.format(text=json.dumps(text), score=score)
+    prompt = cross["prompt"]
+    words_between = PLACES.split(prompt)
+    texts = [_EXAMPLE_TEXTS[place] for place in PLACES.findall(prompt)]
+    pieces = [words_between[0].strip()]
+    for text, words in zip(texts, words_between[1:], strict=True):
+        pieces += [text, words.strip()]
+    listed = json.dumps([piece for piece in pieces if piece], ensure_ascii=False)
+    logits = [f"logits[:, find_id({json.dumps(word)})]" for word in cross["words"]]
+    return _WRITING_EXAMPLE.format(pieces=listed, score=f"scores = {' - '.join(logits)}")

@@ -19,6 +19,8 @@ from tandem.data.validate import Warnings
 from tandem.errors import UserError
 from tandem.extras.absent_lines import write_whole_run
 from tandem.extras.tied_scores import lower_ties
+from tandem.extras.unchanged_files import require_unchanged
+from tandem.store.files import fingerprint
 from tandem.store.job import Job, writing
 
 _PAIRS_PER_PIECE = 1 << 16  # scored pairs that are converted at once
@@ -41,7 +43,8 @@ def run_imported(job: Job[ImportedParams]) -> None:
     corpus lacks are counted too; they keep their ranks, as in trec_eval (`AbsentLines`).
 
     Raises:
-        UserError: a malformed line, a query whose lines are not together, or no line about a passage of the corpus.
+        UserError: a malformed line, a query whose lines are not together, no line about a passage of the corpus, or a file
+            that has changed since the stage was planned.
     """
     params = job.params
     path = Path(str(job.execution.path))
@@ -50,9 +53,11 @@ def run_imported(job: Job[ImportedParams]) -> None:
     docs = index_passages(collection)
     dropped: Counter[str] = Counter({_UNKNOWN_QUERY: 0, _UNKNOWN_PASSAGE: 0, _REPEATED: 0})
     read = read_margin_mse if params.format == "margin_mse" else RUN_FORMATS[params.format]
+    require_unchanged(path, params.fingerprint, fingerprint(path))
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
         rankings = _rank_lines(read(path), queries, docs, params, dropped, progress)
         written = write_whole_run(job, draft, rankings, docs)
+        require_unchanged(path, params.fingerprint, fingerprint(path))
         if not written:
             error = (
                 f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"

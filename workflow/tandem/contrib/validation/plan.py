@@ -84,16 +84,20 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
     if train.choose == "dev":
         what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
         require_split(ctx, data, VALIDATED, what)
-    # the start is checkpoint 0 where it may be the best
-    for number in range(0 if train.choose == "dev" else 1, count + 1):
-        if f"{name}.{number}" in ctx.settings.models:
-            raise UserError(
-                f"models.{name}.{number} has the name of checkpoint {number} of models.{name}; name it otherwise"
-            )
     if train.steps is not None and train.steps < count:
         raise UserError(
             f"models.{name}.train.checkpoints is {count}, but there are only {train.steps} steps"
         )
+    # the start is checkpoint 0 where it may be the best
+    first = 0 if train.choose == "dev" else 1
+    for other in ctx.settings.models:
+        model, _, number = other.rpartition(".")
+        if model != name or not number.isdecimal() or number != str(int(number)):
+            continue  # no checkpoint of this model has such a name
+        if first <= int(number) <= count:
+            raise UserError(
+                f"models.{other} has the name of checkpoint {number} of models.{name}; name it otherwise"
+            )
     deepest = run_depth(ctx, VALIDATED, data)
     if cutoff(validation.measure) > deepest:
         key = find_depth_key(ctx, VALIDATED, data)

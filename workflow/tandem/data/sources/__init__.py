@@ -20,7 +20,7 @@ from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
-from tandem.store.job import Job
+from tandem.store.job import Job, load
 
 Passage = tuple[str, str, str]  # document id, title, text
 # query id, text, split; the split is empty where only qrels or answers decide it
@@ -127,7 +127,8 @@ def open_source(job: DatasetJob) -> Source:
     """Return the source of a dataset, its own keys validated.
 
     Raises:
-        UserError: an unknown source, an unknown or wrong key, or a missing file.
+        UserError: an unknown source, an unknown or wrong key, a missing file, or one that has changed since the stage was
+            planned.
     """
     name = job.params.source
     values = job.params.model_extra or {}
@@ -135,6 +136,7 @@ def open_source(job: DatasetJob) -> Source:
         raise UserError(
             f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}"
         )
+    load("extras.unchanged_files:require_planned_files")(job)
     source = dataset_format[name]
     model = parameters_of(datasets.entry_model(source))
     return source(job, read(model, {"source": name, **values}))

@@ -199,7 +199,7 @@ def _has_profile_with_cores(flags: Sequence[str]) -> bool:
     if profile.is_dir():
         files = [file for file in profile.iterdir() if _PROFILE.fullmatch(file.name)]
     configs = [read_yaml(file) for file in files]
-    return any("cores" in config or "jobs" in config for config in configs)
+    return any(isinstance(config, dict) and {"cores", "jobs"} & config.keys() for config in configs)
 
 
 def _suggest_configuration(file: Path) -> str:
