@@ -300,8 +300,8 @@ def is_below(name: str) -> bool:
 def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Unpack members of a zip or tar archive in one pass, unless they are there from the same archive.
 
-    Each gets its name only when it is whole. Its modification time is the time of the archive's last change, as the mark
-    of its origin: `ctime`, since another archive may have the same modification time.
+    Each gets its name only when it is whole. The time of the archive's last change (`ctime`) becomes its modification
+    time, as the mark of its origin: another archive may have the same modification time.
 
     Args:
         members: paths inside the archive; the end of a file's path is enough where only that file ends so. A path with

@@ -43,8 +43,8 @@ def run_imported(job: Job[ImportedParams]) -> None:
     corpus lacks are counted too; they keep their ranks, as in trec_eval (`AbsentLines`).
 
     Raises:
-        UserError: a malformed line, a query whose lines are not together, no line about a passage of the corpus, or a file
-            that has changed since the stage was planned.
+        UserError: a malformed line, a query whose lines are not together, no line about a passage of the corpus, or a
+            file that has changed since the stage was planned.
     """
     params = job.params
     path = Path(str(job.execution.path))

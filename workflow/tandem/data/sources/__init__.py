@@ -127,8 +127,8 @@ def open_source(job: DatasetJob) -> Source:
     """Return the source of a dataset, its own keys validated.
 
     Raises:
-        UserError: an unknown source, an unknown or wrong key, a missing file, or one that has changed since the stage was
-            planned.
+        UserError: an unknown source, an unknown or wrong key, a missing file, or one that has changed since the stage
+            was planned.
     """
     name = job.params.source
     values = job.params.model_extra or {}
