@@ -140,8 +140,8 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
         return folder
     raise UserError(
         f"encoder: how {name} makes a text's vector is not known on this machine, and it is no folder here; "
-        f"`python -m tandem encoder {name}` fetches its description, or say pooling: {', '.join(entry.poolings)} in an entry of encoders; a "
-        "cross-encoder is an entry of rerankers"
+        f"`python -m tandem encoder {name}` fetches its description, "
+        f"or say pooling: {', '.join(entry.poolings)} in an entry of encoders; a cross-encoder is an entry of rerankers"
     )
 
 

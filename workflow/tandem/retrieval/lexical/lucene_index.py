@@ -32,7 +32,7 @@ from tandem.retrieval.lexical.lucene import (
 )
 from tandem.stages.base import Json
 from tandem.stages.data import SPLIT_BEFORE, STEMMERS, LuceneParams
-from tandem.store.job import Job, writing
+from tandem.store.job import Job, load, writing
 
 _LOCK_FILE = "write.lock"
 TEXTS_FOLDER = "texts"  # the folder of what is indexed
@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.1
 class Indexing:
     """Build the parts of a job's index, each an index of some passages.
 
-    A `UserError` where analyzer and language differ.
+    A `UserError` where analyzer and language differ, or Lucene has no analyzer for the language.
     """
 
     def __init__(self, job: Job[LuceneParams]) -> None:
@@ -58,14 +58,8 @@ class Indexing:
         self.collection = Collection(job.inputs["dataset"])
         self.threads = job.execution.workers or count_usable_cores()
         self.machine = start_java(self.threads, job.execution.heap)
-        known = sorted(
-            {"en", *self.machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()}
-        )
-        # Anserini would take it for English
-        if params.analyzer not in SPLIT_BEFORE and params.language not in known:
-            raise UserError(
-                f"language: {params.language!r} is unknown; allowed are {', '.join(known)}"
-            )
+        if params.analyzer not in SPLIT_BEFORE:
+            load("extras.lucene_languages:require_analyzer")(params.language, self.machine)
 
     def write_parts(self) -> list[int]:
         """Write this job's parts that are missing; the numbers of all of its parts."""
