@@ -77,7 +77,7 @@ OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations(keys=(*_OBJECTIVE_KEYS
 
 
 def register_own_objective(key: str, objective: OwnObjective) -> None:
-    """Add the objective of models with a key; `@plans_objective` (`tandem.plan.context`) plans a dual encoder's."""
+    """Add the objective if a key is set; `@plans_objective` (`tandem.plan.context`) plans that of a dual encoder."""
     OWN_OBJECTIVES[key] = objective
 
 
@@ -535,5 +535,5 @@ class JointTrain(Train, TakesLosses):
     reranker: IfSet[PartTrain | None] = Field(None, description="values of the re-ranker only")
 
     def part(self, name: str) -> PartTrain:
-        """Return the values of a part, `dual` or `cross`, only."""
+        """Return the values that a part, `dual` or `cross`, has of its own."""
         return (self.retriever if name == "dual" else self.reranker) or PartTrain()

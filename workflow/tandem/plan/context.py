@@ -195,7 +195,7 @@ class Context:
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
         notices: dataset → a line to print about what planning itself changed in it; a line about a key of the
-            configuration stands under itself.
+            configuration is its own key here.
     """
 
     settings: Settings

@@ -137,7 +137,7 @@ class Plan:
         return self.added_views[name]
 
     def tables_of_views(self) -> list[str]:
-        """Return the tables, without the endings of their files, that views write: no layout stands behind them."""
+        """Return the tables that views write, without the endings of their files: these tables have no layout."""
         return [name for view in self.added_views.values() for name in view.tables]
 
     def report_parts(self) -> dict[str, ReportPart]:

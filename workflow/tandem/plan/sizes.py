@@ -212,7 +212,7 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
 
     special = _special_tokens(_files(encoder), is_pair)
     if is_pair:
-        # what stands between the texts of a pair stands between two passages, too
+        # the special tokens between the texts of a pair are between two passages, too
         between = special - _special_tokens(_files(encoder), False)
         special += (passages - 1) * between
     needed = texts + special
