@@ -7,7 +7,7 @@ from tandem.extras.running.warm import leave, run_warm
 
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and, as a rule, exit status 1."""
-    # its imports take half a second, which a process that is warm has behind it
+    # importing it takes half a second; a warm process has imported it already
     from tandem.start import run_command
 
     return run_command()

@@ -32,7 +32,7 @@ _PLUGINS = "--run.plugins"  # the flag of a stage, which loads the plugins of an
 
 
 def run(words: list[str]) -> int:
-    """Run the command that the words after `tandem` name; the exit status, 2 for no command or an unknown one.
+    """Run the command that the words after `tandem` name; return the exit status: 2 for none or an unknown one.
 
     Raises:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
@@ -54,7 +54,7 @@ def run(words: list[str]) -> int:
         elif name == "--version":
             print(describe_version())
         elif command is None or not command.takes_words:
-            if command is None:  # what does not load may have had it
+            if command is None:  # a plugin that does not load may have declared it
                 for failure in failures:
                     print(f"tandem: {failure}", file=sys.stderr)
             return _run_app(words, command)
@@ -77,10 +77,10 @@ def without_plugins(words: list[str]) -> list[str]:
 
 
 def require_own_checkout() -> None:
-    """Refuse to work in another checkout than this code's: one that was copied has its programs in the old `.venv`.
+    """Refuse to work in a checkout other than this code's: a copied one still runs the programs of the old `.venv`.
 
     Raises:
-        UserError: the working folder is one.
+        UserError: the working folder is another checkout.
     """
     here = Path("workflow/tandem/cli.py")
     if here.is_file() and not here.samefile(__file__):
@@ -128,7 +128,7 @@ def describe_version() -> str:
 
 
 def app(selected: str = "") -> App:
-    """Build the command line with all commands, none of them imported; the selected one's help is its function's."""
+    """Build the command line with all commands and import none; the selected one's help is its function's docstring."""
     stages = f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}."
     tandem = App(
         name="tandem",
@@ -189,6 +189,6 @@ def _fields(prefix: str, model: type[BaseModel]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines of text, each column as wide as its widest cell."""
+    """Return rows as lines of text, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

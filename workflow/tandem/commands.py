@@ -1,4 +1,4 @@
-"""The commands but for the stages': what `tandem --help` lists, and how a plugin adds one.
+"""The commands except those of stages: what `tandem --help` lists, and how a plugin adds one.
 
 Declarations are data: a command's module is imported when it is called.
 """
@@ -26,13 +26,13 @@ class Command:
 
     Attributes:
         name: the word after `tandem`.
-        entry: its function, or `module:function` below `tandem`, imported when it is called; its docstring and
-            annotations are its help, its value is the exit status (None is 0). `main` takes the words of its command
-            line, others have typed arguments.
+        entry: its function, or `module:function` below `tandem`, which is imported when it is called. The function's
+            docstring and annotations are the command's help; its return value is the exit status (None is 0). A
+            function `main` takes the words of the command line; others have typed arguments.
         group: where `--help` lists it.
         summary: its line there; empty: it is not listed.
-        reads: whether nothing is left to do when it prints: its reader may stop reading (`| head`).
-        resumes: whether the same command goes on with what an interrupted one has done.
+        reads: whether all its work is done before it prints, so that its reader may stop reading (`| head`).
+        resumes: whether the same command, called again, continues from what an interrupted call has done.
         takes_query: whether one of its words is a query, which may begin with `-`.
     """
 
@@ -51,7 +51,7 @@ class Command:
 
     @property
     def leaves_drafts(self) -> bool:
-        """Return whether a signal may find files half-written; commands that take words see to that themselves."""
+        """Return whether a signal may leave files half-written; commands that take words handle signals themselves."""
         return not (self.reads or self.takes_words)
 
 

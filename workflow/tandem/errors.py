@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tandem.redaction import redacted, without_secrets
 
 LONGEST = 2400  # characters of a line; some lines list all that is allowed
-_MOST_LISTED = 20  # names of what is allowed
+_MOST_LISTED = 20  # allowed names in a message
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that may be part of a key
 
 
@@ -37,9 +37,10 @@ def _readable(line: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
-    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word.
+    """Return `; did you mean x?` or `; allowed: …`, to end a line about an unknown word.
 
-    Of very many known words those that look most alike are listed, and of `more` none.
+    If very many words are known, only those most like the unknown one are listed. Words of `more` may be suggested,
+    but are never listed.
     """
     known = list(known)
     close = difflib.get_close_matches(word, [*known, *more], 1)
@@ -51,15 +52,15 @@ def nearest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
 
 
 def printable(key: object) -> str:
-    """Return a key or value for a message of one line: as JSON where it has characters that cannot be printed."""
+    """Return a key or value for a message of one line: as JSON if it has characters that cannot be printed."""
     text = str(key)
     return shortened(text if text.isprintable() else json.dumps(text))
 
 
 def shortened(text: str, most: int = 300) -> str:
-    """Return a text, or its beginning and length where it is longer than `most` characters, as a whole file may be.
+    """Return a text, or its beginning and length if it has more than `most` characters, as a whole file may have.
 
-    Secrets of URLs are hidden first: cut in the middle they would not be known for what they are.
+    Secrets of URLs are hidden first: a secret cut in the middle would not be recognised.
     """
     text = redacted(text)
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

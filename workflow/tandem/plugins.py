@@ -1,12 +1,12 @@
-"""Plugins: modules that add to what a configuration and a command line may name; one loader for three sorts of them.
+"""Plugins: modules that add names to configurations and command lines; one loader loads their three sorts.
 
 - A file of the user's, or a module that an installed distribution offers under a name
   (`[project.entry-points."tandem.plugins"]`): a configuration names them under `plugins:`.
-- A package of Tandem's own, a folder of `contrib/` with a module `plugin.py`. It is loaded as an installed one is, at
-  the first look-up of a name, and nothing refers to it: without its folder everything else works.
+- A package of Tandem's own: a folder of `contrib/` with a module `plugin.py`. It is imported as an installed one is,
+  but at the first look-up of a name. Nothing else refers to it: without its folder everything else works.
 
-A stage that uses the user's has a digest of their sources in its key. A package of `contrib/` changes with Tandem, and
-the versions of its stages say when their results do.
+The key of a stage that uses the user's plugins has a digest of their sources. A package of `contrib/` changes with
+Tandem; the version of its stage is raised when the stage's results change.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ class Plugin:
     """Describe a loaded plugin.
 
     Attributes:
-        path: its file; of an installed one its module's.
+        path: its file; for an installed plugin, the file of its module.
         digest: the first 16 hex digits of the sha256 of its source: the file, or all modules of an installed package;
             empty for a package of `contrib/`, which is in no key.
-        name: of an installed one, or of a package of `contrib/`; empty for a file.
+        name: the name of an installed plugin or of a package of `contrib/`; empty for a file.
     """
 
     path: Path
@@ -44,22 +44,22 @@ class Plugin:
 
     @property
     def source(self) -> str:
-        """Return what `load_plugins` takes."""
+        """Return its name or path, as `load_plugins` takes it."""
         return self.name or str(self.path)
 
     @property
     def label(self) -> str:
-        """Return what keys hold: `my_ideas.py@0123456789abcdef`."""
+        """Return it as stages' keys have it: `my_ideas.py@0123456789abcdef`."""
         return f"{self.name or self.path.name}@{self.digest}"
 
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
-_loaded: dict[Path | str, Plugin] = {}  # by its file, or its name where it is installed
-# every name that plugins have registered, each for something else
+_loaded: dict[Path | str, Plugin] = {}  # by its file, or by its name if it is installed
+# each name that plugins have registered → these plugins, each of which may mean something else by it
 _named: dict[str, set[Plugin]] = {}
 _contrib: list[Plugin] = []  # the packages of `contrib/`, once they are loaded
 _contrib_is_loaded = False
-_core_is_declared = False  # before that, what a package of `contrib/` imports may be half imported
+_core_is_declared = False  # until then, modules that `contrib/` imports may be half imported
 
 
 def load_plugins(names: Iterable[str]) -> list[Plugin]:
@@ -101,20 +101,20 @@ def load_contrib() -> list[Plugin]:
 
 
 def find_rules() -> list[str]:
-    """Return the files of rules that packages bring, those of `contrib/` and installed ones that are loaded."""
+    """Return the files of rules of the packages of `contrib/` and of the installed plugins that are loaded."""
     own = sorted(CONTRIB.glob("*/rules.smk"))
     installed = [plugin.path.parent / "rules.smk" for plugin in _loaded.values() if plugin.name]
     return [str(path) for path in (*own, *installed) if path.is_file()]
 
 
 def end_core() -> None:
-    """Note that the core has declared all that it has: from now on a look-up loads the packages of `contrib/`."""
+    """Note that the core has made all its declarations: from now on a look-up loads the packages of `contrib/`."""
     global _core_is_declared
     _core_is_declared = True
 
 
 def load_contrib_once_possible() -> None:
-    """Load the packages of `contrib/`, unless the core is still being imported: then a look-up finds its own alone."""
+    """Load the packages of `contrib/`, except during the core's import: until then a look-up finds only the core."""
     if _core_is_declared:
         load_contrib()
 
@@ -158,7 +158,7 @@ def _import(plugin: Plugin, shown: str, module: str) -> Plugin:
 
 @contextmanager
 def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
-    """Note that a plugin is being loaded; an error of its import names it, and its line."""
+    """Note that a plugin is being loaded; add its name and the line to an error of its import."""
     _loading.append(plugin)
     try:
         yield
@@ -175,7 +175,7 @@ def _naming_errors(shown: str, plugin: Plugin) -> Iterator[None]:
 
 
 def line_of(error: BaseException, path: Path) -> str:
-    """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
+    """Return `:<line>` of an error's innermost frame in a file; for a syntax error, the line that it names."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}" if error.lineno else ""
     lines = [
@@ -201,8 +201,8 @@ def name_plugin(name: str) -> None:
 
 
 def plugins_behind(values: Iterable[object]) -> list[Plugin]:
-    """Return the plugins that registered any of some names: the key of a stage that uses them has their digests."""
-    if not _named:  # so that nothing is read of the many stages of a plan without plugins
+    """Return the plugins that registered any of these values; the key of a stage that uses these has their digests."""
+    if not _named:  # a plan without plugins need not read the values of its many stages
         return []
     names = {value for value in values if isinstance(value, str)} & _named.keys()
     return sorted(
@@ -213,7 +213,8 @@ def plugins_behind(values: Iterable[object]) -> list[Plugin]:
 class Declarations(MutableMapping[str, T]):
     """Map names to declarations, in the order of their registration; plugins add theirs.
 
-    Those of the packages of `contrib/` are there from the first look-up on. With `keys` nothing looks up another name.
+    Those of the packages of `contrib/` are present from the first look-up on. With `keys`, other names are refused,
+    since nothing would look them up.
     """
 
     def __init__(self, entries: Iterable[tuple[str, T]] = (), keys: tuple[str, ...] = ()) -> None:

@@ -1,7 +1,7 @@
-"""Secrets, which stand in nothing that is printed or written: those of URLs, of endpoints' keys, and hubs' tokens.
+"""Keep secrets out of all that is printed or written: secrets in URLs, keys of endpoints, and tokens of hubs.
 
-A URL that a user writes may hold a password or a signature. The command lines of stages, which Snakemake prints and
-records, have places in their stead (`set_aside`), and the environment has the secrets; `restored` puts them back.
+A URL that a user writes may hold a password or a signature. Snakemake prints and records the command lines of stages:
+these have placeholders instead of secrets (`set_aside`). The environment has the secrets; `restored` puts them back.
 """
 
 import hashlib
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 HIDDEN = "***"
-# characters of a secret that is looked for in messages: `EMPTY` or `test` would garble any
+# least length of a secret that messages are searched for: hiding `EMPTY` or `test` would garble any message
 SHORTEST = 8
-# a password may hold @: up to the last one
+# up to the last @: a password may hold one
 USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)([^\s/?#\"']+)(?=@)")
-QUERY = re.compile(  # a sentence's sign behind the URL is none of it
+QUERY = re.compile(  # punctuation of a sentence behind the URL does not belong to it
     r"([?&;][^=&#\s\"']*(?:token|key|secret|sig|signature|passw|credential|auth)[^=&#\s\"']*=)([^&#\s\"']*[^&#\s\"':;,.)])",
     re.IGNORECASE,
 )
-# Of the hubs that data comes from. A model may be called hf_…, too: a token is longer and one word.
+# Tokens of the hubs that data comes from. A model may be called hf_…, too: a token is longer and one word.
 TOKEN = re.compile(
     r"()\b((?:hf_|gh[opsur]_)[A-Za-z0-9]{24,}|(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,})"
 )
@@ -29,7 +29,7 @@ _known: set[str] = set()
 
 
 def redacted(value: Any) -> Any:
-    """JSON with `***` for user names and passwords in URLs, for what a URL's query calls a key, and for hubs' tokens.
+    """Return JSON with `***` for user names and passwords in URLs, for keys in a URL's query, and for hubs' tokens.
 
     `https://me:word@host/a?token=1&part=2` becomes `https://***@host/a?token=***&part=2`.
     """
@@ -37,10 +37,10 @@ def redacted(value: Any) -> Any:
 
 
 def set_aside(value: Any, name: str) -> tuple[Any, dict[str, str]]:
-    """JSON with places for its secrets, and the secrets by the names of the variables that `restored` looks up.
+    """Return JSON with placeholders for its secrets, and the secrets by the variables that `restored` looks up.
 
     Args:
-        name: tells these places apart from those of other values: letters, digits and underscores.
+        name: distinguishes these placeholders from those of other values: letters, digits and underscores.
     """
     names: dict[str, str] = {}
 
@@ -52,7 +52,7 @@ def set_aside(value: Any, name: str) -> tuple[Any, dict[str, str]]:
 
 
 def restored(value: Any, environment: Mapping[str, str]) -> Any:
-    """JSON with the secrets in their places, which messages do not show from now on.
+    """Return JSON with the secrets back in their places; messages hide these secrets from now on.
 
     Raises:
         KeyError: names a variable that the environment lacks.
@@ -66,12 +66,12 @@ def restored(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def fingerprinted(text: str) -> str:
-    """Return a text with each secret as the beginning of its sha256, which tells them apart and shows none."""
+    """Return a text with the beginning of its sha256 for each secret, which distinguishes secrets and shows none."""
     return str(_replaced(text, lambda secret: hashlib.sha256(secret.encode()).hexdigest()[:8]))
 
 
 def remember(secret: str) -> None:
-    """Have `without_secrets` hide a secret wherever it stands."""
+    """Have `without_secrets` hide a secret wherever it occurs."""
     if len(secret) >= SHORTEST:
         _known.add(secret)
 
@@ -96,10 +96,10 @@ def _replaced(value: Any, by: Callable[[str], str]) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[str], str], above: tuple[int, ...] = ()) -> Any:
-    """Return JSON in which every text, those of keys too, is changed by a function.
+    """Return JSON in which a function has changed every text, keys included.
 
-    What contains itself, by an anchor of YAML, stays: a configuration of such is refused where it is read. `above` are
-    the identities of the values that `value` lies in.
+    A value that contains itself, by an anchor of YAML, stays as it is: such a configuration is refused where it is
+    read. `above` has the identities of the values that contain `value`.
     """
     if isinstance(value, str):
         return change(value)

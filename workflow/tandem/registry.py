@@ -1,10 +1,10 @@
-"""Names that a configuration may use, and what stands behind them; plugins add theirs by the same calls.
+"""Names that a configuration may use, and what they refer to; plugins add theirs by the same calls.
 
     @supervision("listwise")
     def listwise(scores, mask): …
 
-A registry knows the names of Tandem's own modules, those of `contrib/` among them, without importing these, since they
-may need torch: it reads the decorators in their sources.
+A registry finds the names that Tandem's own modules register, including those of `contrib/`, by reading the decorators
+in their sources. It does not import these modules for that, since they may need torch.
 """
 
 import importlib
@@ -29,19 +29,19 @@ from tandem.plugins import (
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
-# modules that were imported because something asked for a name or an entry: no `import` in a source says so
+# modules that were imported to look up a name or an entry: no `import` in a source names them
 LOOKED_UP: set[str] = set()
 
 
 class Registry(Generic[T]):
-    """Hold what is registered under names.
+    """Map names to what is registered under them.
 
     Args:
         what: the singular, for messages: `loss`.
         decorator: the name of the decorator in sources.
         package: the module or package below `tandem` whose modules register; imported at the first look-up.
-        decides: whether what is registered decides results, so that its plugin is part of keys.
-        plans: of functions that plan one stage, the arguments that they are called with: `ctx, name, entry`.
+        decides: whether the entries decide results, so that keys contain the plugins that registered them.
+        plans: if the entries are functions that plan one stage, their arguments: `ctx, name, entry`.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Registry(Generic[T]):
         self._plugins: dict[str, Plugin] = {}
 
     def __call__(self, name: str) -> Callable[[T], T]:
-        """Register what is decorated under a name; a `UserError` if the name is taken."""
+        """Return a decorator that registers an entry under a name; it raises a `UserError` if the name is taken."""
 
         def register(entry: T) -> T:
-            """Keep the entry under the name and return it; a plugin's with a check of what it returns."""
-            # a plugin may be the first to import it
+            """Store the entry under the name and return it; a plugin's entry gets a check of what it returns."""
+            # a plugin may be the first to import a module of Tandem
             is_own = getattr(entry, "__module__", "").startswith("tandem.")
             plugin = None if is_own else plugin_being_loaded()
             if name in self._entries or (plugin and name in self.own_sources):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             if plugin:
-                # not by `import_module`: it decides no result
+                # not by the function below: the check decides no result
                 entry = importlib.import_module("tandem.extras.plugin_checks").check_entry(
                     self._decorator, name, entry, self._plans
                 )
@@ -78,7 +78,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         """Return what is registered under a name; a `UserError` for an unknown one."""
         load_contrib_once_possible()
-        # no other module: it may need libraries that are not there
+        # import no other module: it may need libraries that are not installed
         if name not in self._entries and name in self.own_sources:
             import_module(_module_of(self.own_sources[name]))
         if name not in self._entries:
@@ -108,7 +108,7 @@ class Registry(Generic[T]):
 
 @cache
 def _find_in_contrib() -> dict[str, dict[str, Path]]:
-    """Return decorator → name → source of what the packages of `contrib/` register, read from their sources, too."""
+    """Return decorator → name → source file for what the packages of `contrib/` register, read from these files."""
     names: dict[str, dict[str, Path]] = {}
     for source in sorted(CONTRIB.glob("*/*.py")):
         for decorator, name in re.findall(

@@ -36,11 +36,11 @@ def run_command() -> int:
     command, attempt = words[0] if words else "", None
     choose_waiting(words, command)
     try:
-        # they may declare the kind of stage itself
+        # plugins may declare the kind of stage itself
         if plugins := flag_value(words, "--run.plugins"):
             named = parse_value(plugins)
             load_plugins([named] if isinstance(named, str) else named)
-        # `tandem encoder NAME` says how its vectors are made
+        # `tandem encoder NAME` shows how its vectors are made
         shown = command == "encoder" and "--out" not in words
         if is_stage(command) and "--help" not in words[1:2] and not shown:
             attempt = Try(words)
@@ -64,7 +64,7 @@ def run_command() -> int:
         return 128 + (error.args[0] if error.args else signal.SIGINT)
     except SystemExit:
         raise
-    except BaseException as error:  # a panic of a library in Rust is no `Exception`
+    except BaseException as error:  # a panic of a library in Rust is not an `Exception`
         if attempt:
             attempt.failed()
         line = explain_fault(error)
@@ -78,15 +78,15 @@ def run_command() -> int:
 
 
 def choose_waiting(words: list[str], command: str) -> None:
-    """Have libraries that are loaded from now on let their threads wait so that most gets done on these cores now.
+    """Choose how threads of libraries that are loaded from now on wait, so that these cores do the most work now.
 
-    `tandem run` computes nothing and leaves it to the stages that it starts. The threads of a stage with one thread
-    wait for nobody.
+    `tandem run` computes nothing and leaves the choice to the stages that it starts. The threads of a stage with one
+    thread wait for nobody.
     """
     if command == "run":
         return
     alone = not is_stage(command) or flag_value(words, "--run.workers") == "1"
-    # where it is decided, as in a process that is warm, nothing has to be looked for
+    # if the choice is made already, as in a warm process, other processes need not be looked for
     if alone or is_waiting_decided(os.environ) or not others_compute():
         wait_briefly(os.environ)
     else:
@@ -94,7 +94,7 @@ def choose_waiting(words: list[str], command: str) -> None:
 
 
 def run_stage(words: list[str], attempt: Try) -> int:
-    """Run a stage or a shard, with its lock, its devices and what packages have it run in; the exit status."""
+    """Run a stage or a shard with its lock, its devices and the contexts of packages; return the exit status."""
     require_address_space(words)
     with lock_output(words, os.environ) as finished, run_as_rank():
         if finished:
@@ -110,7 +110,7 @@ def run_stage(words: list[str], attempt: Try) -> int:
             if words[0] not in KINDS:
                 run_shard(words[0], words[1:])
                 return 0
-            # importing torch is a part of the time that a stage takes; a mistake in its words is said before
+            # a stage's time includes importing torch; a mistake in its words is reported before that
             job = read_job(words[0], words[1:], time.monotonic())
             function = load(KINDS[words[0]].run)
             function(job)

@@ -11,10 +11,10 @@ from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
 
 BYTES_PER_GIB = 1 << 30
-# addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
+# address space of torch, transformers and pyarrow; 2.6 GiB with two threads
 START_BYTES = 3 * BYTES_PER_GIB
 BYTES_PER_CORE = BYTES_PER_GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
-JAVA_BYTES = 5 * BYTES_PER_GIB // 2  # Java's classes, code and threads, besides its heap
+JAVA_BYTES = 5 * BYTES_PER_GIB // 2  # Java's classes, code and threads, without its heap
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": BYTES_PER_GIB}
 MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
@@ -23,7 +23,7 @@ MEMORY = (
     "_status_alloc_failed",
 )  # fmt: skip
 WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
-# to read or to write
+# for reading or for writing
 _PERMITTED = "get the permission, or work in another folder (snakemake --directory)"
 DISK = {
     errno.ENOSPC: "free space",
@@ -47,7 +47,7 @@ RUN_AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
-    """Return a line about the machine's fault behind an error or its cause; None if it is no such fault."""
+    """Return a line about the machine's fault behind an error or its cause; None if there is no such fault."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -123,7 +123,7 @@ def require_address_space(words: list[str]) -> None:
 
 
 def _read_heap(words: list[str]) -> int:
-    """Return bytes of Java's heap; the default for an option that is not a size, which is refused where Java starts."""
+    """Return the bytes of Java's heap; if the option is not a size, the default: Java's start refuses the option."""
     text = flag_value(words, "--run.heap", HEAP)
     if not text[:-1].isdecimal():
         text = HEAP

@@ -29,22 +29,22 @@ from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
 from tandem.store.job import load
 
-_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank writes why it failed
 _LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
-# torchrun's own, and what `sbatch --signal` sends
+# signals: torchrun's own, and those that `sbatch --signal` sends
 _PASSED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-# that stopped ranks have to finish a step and save: as long before a job's end slurm is asked to signal it
+# time in which stopped ranks finish a step and save; slurm is asked to signal a job this long before its end
 _STOP_SECONDS = "300"
 NODE = "SLURM_NODEID"  # a node's number within its job; the first has 0
 _POLL_SECONDS = 0.2  # seconds between two attempts to lock an output
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
-_GRACE_SECONDS = 2.0  # seconds; torchrun looks after its ranks ten times a second
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system without locks
+_GRACE_SECONDS = 2.0  # seconds; torchrun checks its ranks ten times a second
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @contextmanager
 def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
-    """Hold the lock of a stage's output; while another process has it, wait and say which.
+    """Hold the lock of a stage's output; while another process has it, print which one and wait.
 
     A job may outlive its Snakemake and meet its next try. Ranks and further nodes share the lock of the first launcher.
 
@@ -90,7 +90,7 @@ def lock_output(words: list[str], environment: Mapping[str, str]) -> Iterator[bo
 
 
 def place(words: list[str]) -> int | None:
-    """Give a stage its devices before anything touches them.
+    """Give a stage its devices before any code uses them.
 
     Returns:
         The exit status if ranks have done the work; None if this process is to do it.
@@ -162,7 +162,7 @@ def _report_failure(command: str, error: Any) -> int:
         f"tandem {command}: rank {rank} ended with {how}; the other ranks were stopped",
         file=sys.stderr,
     )
-    # A shell's way to say it: 128 and the signal's number.
+    # As shells report it: 128 plus the signal's number.
     return int(128 - failure.exitcode if by_signal else failure.exitcode)
 
 
@@ -170,16 +170,16 @@ def _report_failure(command: str, error: Any) -> int:
 def run_as_rank() -> Iterator[None]:
     """Run a stage as a rank, if this process is a rank.
 
-    A user's mistake goes to the launcher, which reports it once. Another error waits a moment: where it only follows
-    from another rank's end, the launcher stops this process meanwhile.
+    A user's mistake goes to the launcher, which reports it once. Before another error is raised, this process waits a
+    moment: if the error only follows from another rank's end, the launcher stops this process meanwhile.
     """
     if _ERROR_FILE not in os.environ or _LAUNCHER not in os.environ:
         yield
         return
-    # the kernel ends this process with its launcher: it would spoil the next try
+    # the kernel ends this process with its launcher; else it would spoil the next try
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != int(os.environ[_LAUNCHER]):  # it has ended already
+    if os.getppid() != int(os.environ[_LAUNCHER]):  # the launcher has ended already
         sys.exit(1)
     try:
         yield

@@ -39,13 +39,13 @@ def format_duration(seconds: float) -> str:
 
 def say(line: str, end: str = "\n") -> None:
     """Print one line on standard error, without secrets, and flush it, so that a log shows it at once."""
-    # work goes on if nobody reads any more: a pipe or a terminal that is closed
+    # work continues if nobody reads any more: a pipe or a terminal that is closed
     with suppress(OSError):
         print(without_secrets(line), end=end, file=sys.stderr, flush=True)
 
 
 def warn(job: Job[Any], draft: Draft, line: str) -> None:
-    """Print a warning of a stage and keep it in its manifest, from where tables and the report repeat it."""
+    """Print a warning of a stage and record it in its manifest, from where tables and the report repeat it."""
     draft.facts.setdefault("warnings", []).append(without_secrets(line))
     say(f"{job.kind} {job.key} · warning: {line}")
 
@@ -58,10 +58,10 @@ class Progress:
 
     Attributes:
         total: amount of work; 0 if unknown.
-        done: finished work; what it is at first counts towards the total, not towards the rate.
-        quiet: print nothing: another process that does the same work does.
-        tokens_ahead: tokens of what is not finished at first; 0 if unknown. The time that is left follows from these
-            where they are known, since texts may come sorted by their length.
+        done: finished work; its initial value counts towards the total, not towards the rate.
+        quiet: print nothing, since another process that does the same work prints.
+        tokens_ahead: tokens of the work that is unfinished at the start; 0 if unknown. If they are known, the time that
+            is left follows from them, since texts may be sorted by their length.
     """
 
     label: str

@@ -1,10 +1,10 @@
-"""Lease this machine's GPUs, and ask or requeue the slurm job in which this process runs.
+"""Lease this machine's GPUs, and query or requeue the slurm job in which this process runs.
 
-Snakemake counts GPUs but hands out no ids, so parallel jobs lease them: a job locks one file per id, which the kernel
-frees when its process ends. Waiting jobs queue up as locked files named by the time; only the first takes GPUs, all it
-needs at once: nobody starves, no two wait for one another's half.
+Snakemake counts GPUs but assigns no ids, so parallel jobs lease them: a job locks one file per id, which the kernel
+frees when its process ends. Waiting jobs queue up as locked files named by the time. Only the first of them takes GPUs,
+all that it needs at once: no job starves, and no two jobs wait for each other's GPUs.
 
-A slurm job of Snakemake's that is requeued keeps its number: Snakemake sees it run again and counts no failure, so
+If a slurm job of Snakemake's is requeued, it keeps its number: Snakemake sees it run again and counts no failure, so
 `retries` count only trainings that failed without progress.
 """
 
@@ -27,8 +27,8 @@ from tandem.store.files import try_lock
 
 _VISIBLE, _IDS, _FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
 DEVICES = Path("/dev")
-_HIDING = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
-# seconds between two attempts, and between two lines that say who waits
+_HIDING = ("", "-1", "NoDevFiles")  # values that hide every GPU from CUDA; the last is slurm's
+# seconds between two attempts, and between two lines that state who waits
 _POLL_SECONDS, _SECONDS_PER_LINE = 0.2, 60.0
 _JOB, _END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
 # how often slurm had put the job back when it started; not set the first time
@@ -41,11 +41,12 @@ _leased: list[FileLock] = []  # held until this process ends
 
 
 def lease(count: int, label: str) -> None:
-    """Show `count` GPUs that no other job has to this process and its children, until it ends; wait if none are free.
+    """Lease `count` GPUs to this process and its children, until it ends; wait until so many are free.
 
-    `CUDA_VISIBLE_DEVICES` with exactly `count` ids is a scheduler's choice: nothing is leased. With more ids, and
-    without it, the ids are leased from. A machine without GPUs leases none. `label` names the job that waits. Too few
-    GPUs, or a folder of the locks that cannot be written, are a `UserError`.
+    `CUDA_VISIBLE_DEVICES` with exactly `count` ids is a scheduler's choice: nothing is leased. With more ids, or
+    without this variable, GPUs are leased from those that are offered (`list_offered`). A machine without GPUs leases
+    none. `label` names the job that waits. Too few GPUs, or a folder of the locks that cannot be written, are a
+    `UserError`.
     """
     visible = os.environ.get(_VISIBLE)
     ids = list_offered(os.environ)
@@ -87,7 +88,7 @@ def list_offered(environment: Mapping[str, str]) -> list[str]:
 
 
 def _get_lock_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the locks, one per user and machine since homes are shared.
+    """Return the folder of the locks: one per user and machine, since machines may share homes.
 
     `TANDEM_LEASES` names another.
     """
@@ -148,8 +149,8 @@ def _is_next(ticket: Path) -> bool:
 def read_seconds_left(environment: Mapping[str, str]) -> float | None:
     """Return how long this process' slurm job still has, in seconds; None without slurm, or if it is unknown.
 
-    slurm's controller says it, by its own clock: this machine's may differ. Where the controller does not answer, it
-    follows from the job's end, if slurm has said that (from 23.02 on), by this machine's clock.
+    slurm's controller states it by its own clock, from which this machine's may differ. If the controller does not
+    answer, it follows, by this machine's clock, from the job's end, which slurm sets from 23.02 on.
     """
     if _JOB not in environment:
         return None
@@ -164,8 +165,8 @@ def read_seconds_left(environment: Mapping[str, str]) -> float | None:
 def requeue(environment: Mapping[str, str]) -> bool:
     """Put this process' slurm job back into the queue, which soon ends the process; False where that is impossible.
 
-    Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice. One
-    whose node was cut off puts nothing back: slurm has started it elsewhere meanwhile, under the same number.
+    Only a job that Snakemake submitted is put back: another script may hold steps that must not be done twice. A job
+    whose node was cut off is not put back: slurm has started it elsewhere meanwhile, under the same number.
     """
     if _JOB not in environment:
         return False

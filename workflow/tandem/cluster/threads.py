@@ -21,19 +21,19 @@ WAITING = {
     "OPENBLAS_THREAD_TIMEOUT": "16",  # numpy's and scipy's OpenBLAS: 2^16 cycles, by default 2^26
 }
 _POLICY = "OMP_WAIT_POLICY"  # OpenMP's own variable for the same
-_OVERRIDE_POLICY = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # which a policy of the user's must not meet
+_OVERRIDE_POLICY = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # left unset if the user sets a policy
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STATISTICS = Path("/proc/stat")
-SAMPLED_SECONDS = 0.1  # for which it is watched whether other programs compute
-# of the cores' time that other programs take, above which they are said to compute
+SAMPLED_SECONDS = 0.1  # how long the cores are observed, to see whether other programs compute
+# share of the cores' time above which other programs count as computing
 BUSY_SHARE = 0.25
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
     """Let threads of libraries that are loaded from now on spin only for a moment; variables that are set stay.
 
-    No result depends on it: the number of threads, by which sums are cut, stays.
+    No result depends on it: the number of threads, which decides how sums are divided, stays.
     """
     for name, value in WAITING.items():
         if name not in _OVERRIDE_POLICY or _POLICY not in environment:
@@ -43,7 +43,7 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
 def sleep_at_once(environment: MutableMapping[str, str]) -> None:
     """Let threads of libraries that are loaded from now on not spin at all; variables that are set stay.
 
-    Beside other programs a training is then a quarter faster; alone it takes a tenth longer.
+    While other programs compute, a training is then a quarter faster; by itself it takes a tenth longer.
     """
     if not is_waiting_decided(environment):
         environment[_POLICY] = "PASSIVE"
@@ -51,12 +51,12 @@ def sleep_at_once(environment: MutableMapping[str, str]) -> None:
 
 
 def is_waiting_decided(environment: Mapping[str, str]) -> bool:
-    """Return whether an environment says how OpenMP's threads wait; then the user has decided."""
+    """Return whether an environment sets how OpenMP's threads wait; then the user has decided."""
     return any(name in environment for name in (_POLICY, *_OVERRIDE_POLICY))
 
 
 def others_compute() -> bool:
-    """Return whether other programs compute on this process' cores now; False if the system does not tell."""
+    """Return whether other programs compute on this process' cores now; False if the system does not show it."""
     if not hasattr(os, "sched_getaffinity"):
         return False
     cores = os.sched_getaffinity(0)
@@ -66,7 +66,7 @@ def others_compute() -> bool:
 
 
 def busy_seconds(cores: set[int]) -> float:
-    """Return how many seconds some cores have computed since the machine's start; 0 if the system does not tell."""
+    """Return how many seconds some cores have computed since the machine's start; 0 if the system does not show it."""
     if not STATISTICS.is_file():
         return 0.0
     ticks = 0

@@ -1,4 +1,4 @@
-"""Do long work in further threads and processes, and in parts, which shards divide up.
+"""Do long work in further threads and processes, and in parts, which shards divide among themselves.
 
 A killed stage resumes after the parts that are finished.
 """
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _ITEMS_PER_CHUNK = 32  # items that a process gets at once
 _CHUNKS_AHEAD = 4  # chunks that a process may be ahead of the reader
-# the folder, beside the artifact's files, of pieces that are put together and then removed
+# the folder, next to the artifact's files, of pieces that are joined and then removed
 WORK_FOLDER = "work"
 
 
@@ -48,10 +48,10 @@ def prefetch_items(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
 
 @contextmanager
 def write_behind(work: Callable[_P, object]) -> Iterator[Callable[_P, None]]:
-    """Yield a function that does `work` in a thread, in the order of the calls, while the caller goes on.
+    """Yield a function that does `work` in a thread, in the order of the calls, while the caller continues.
 
     A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
-    which waits for the last call even where the caller itself fails.
+    which waits for the last call even if the caller itself fails.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="behind") as thread:
         under_way: Future[object] = thread.submit(lambda: None)
@@ -107,9 +107,9 @@ def compute_origin(job: Job[Any], files: object) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Write files or folders that appear only when complete, each marked as finished by a JSON file beside it.
+    """Write files or folders that appear only when complete, each marked as finished by a JSON file next to it.
 
-    A piece of another `compute_origin` does not count.
+    A piece with another `compute_origin` does not count.
     """
 
     folder: Path
@@ -150,7 +150,7 @@ def _compute_digest(path: Path) -> str:
 
 
 def split_spans(rows: int, size: int) -> list[range]:
-    """Return the rows of each part where all but the last have `size` rows."""
+    """Return the rows of each part; every part except the last has `size` rows."""
     return [range(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
@@ -181,7 +181,7 @@ class Parts:
         return shard is None or number % shards == shard
 
     def facts(self, number: int) -> Json | None:
-        """Return the facts that `write` returned of a part.
+        """Return the facts that `write` returned for a part.
 
         None if it is missing, damaged or made from other inputs.
         """
@@ -197,7 +197,7 @@ class Parts:
         """Return the facts of this job's parts by number, after `write` has written the missing ones.
 
         Args:
-            rows: of all parts.
+            rows: number of rows of all parts together.
             write: takes a part's rows, the progress, to which it adds rows, and a path; returns facts.
         """
         spans = self.spans(rows)
@@ -214,5 +214,5 @@ class Parts:
         return facts
 
     def remove(self) -> None:
-        """Remove all parts, once they have been put together."""
+        """Remove all parts, once they have been joined."""
         shutil.rmtree(self.pieces.folder, ignore_errors=True)

@@ -51,21 +51,21 @@ Sections = tuple[type[Section], ...]
 
 
 class Extensible(Section):
-    """A section of several classes, to which plugins add; a field of the base class may have any of them."""
+    """A section with several classes, to which plugins add more; a field of the base class may hold any of them."""
 
     @classmethod
     def list_classes(cls) -> Sections:
-        """Return the classes of what a field of this class has."""
+        """Return the classes that a field of this class may hold."""
         return (cls,)
 
 
 class ByType:
-    """Validates a section by the class of its `type`, of those that are registered, so that mistakes name its keys.
+    """Validates a section by the registered class of its `type`, so that mistakes name the keys of that class.
 
     Args:
         classes: type → class.
         prepare: returns the section as a mapping, and refuses a type that is not known.
-        others: types of what else may be written.
+        others: types of other values that may be written instead.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ByType:
 
 @cache
 def _adapt(*types: Any) -> TypeAdapter[Any]:
-    """Return what validates any of some types."""
+    """Return a validator for any of some types."""
     union: Any = reduce(or_, types) if types else Section
     return TypeAdapter(union)
 
@@ -106,7 +106,7 @@ IfSet = Annotated[_T, Field(exclude_if=not_)]
 
 
 def by_value(key: str, *sections: type[_S]) -> dict[str, type[_S]]:
-    """Value → section of those that are told apart by the literal values of a key."""
+    """Return value → section, for sections that the literal values of a key distinguish."""
     return {
         value: section
         for section in sections
@@ -163,7 +163,7 @@ is_one = equals(1)
 
 
 def add_key(model: type[Model], name: str, annotation: Any, description: str) -> None:
-    """Add a key to a model, also to what has fields of it; null where it is not set, and then in no stage's key."""
+    """Add a key to a model, also where it is a field of other models; unset it is null and in no stage's key."""
     key = Field(None, exclude_if=not_, description=description)
     model.model_fields[name] = FieldInfo.from_annotated_attribute(annotation | None, key)
     if model.__pydantic_complete__:  # else it is built when it is first needed
@@ -171,7 +171,7 @@ def add_key(model: type[Model], name: str, annotation: Any, description: str) ->
 
 
 class _Enumeration:
-    """Has a JSON schema list the values that a choice allows when it is written."""
+    """Makes a JSON schema list the values that a choice allows at the time when the schema is written."""
 
     def __init__(self, choice: "Choice") -> None:
         self._choice = choice
@@ -183,7 +183,7 @@ class _Enumeration:
 
 
 class Choice(GroupedMetadata):
-    """Annotates a text whose allowed values, all of `names`, grow: a plugin appends the name of what it adds."""
+    """Annotates a text whose allowed values are all `names`; these may grow: a plugin adds its own."""
 
     def __init__(self, *names: Iterable[str]) -> None:
         self._names = names

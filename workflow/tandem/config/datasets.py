@@ -13,7 +13,7 @@ from tandem.errors import UserError
 from tandem.plugins import Declarations
 from tandem.registry import Registry
 
-UNLABELLED = "unlabelled"  # of queries without labels
+UNLABELLED = "unlabelled"  # the split of queries without labels
 SplitsOf = Callable[[str], set[str] | None]  # dataset → its splits, None where they are unknown
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
@@ -26,10 +26,10 @@ class File(Section):
 
     url: str = Field(pattern="^(https?|file)://", description="address")
     sha256: str | None = Field(
-        None, pattern="^[0-9a-f]{64}$", description="of what `url` gives, as are md5 and bytes"
+        None, pattern="^[0-9a-f]{64}$", description="of the download itself, as are md5 and bytes"
     )
     md5: str | None = Field(
-        None, pattern="^[0-9a-f]{32}$", description="where its publisher gives no sha256"
+        None, pattern="^[0-9a-f]{32}$", description="if its publisher states no sha256"
     )
     bytes: int | None = Field(None, ge=0, description="size")
     member: str | None = Field(
@@ -57,18 +57,18 @@ class Dataset(Section):
     reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
     # files in `path` that are read, packed or not; {key} is the entry's value
     reads: ClassVar[tuple[str, ...]] = ()
-    # those without which `path` is refused
+    # files without which `path` is refused
     requires: ClassVar[tuple[str, ...]] = ()
-    # its keys that name such files; without these and `reads` all count
+    # keys of the entry that name such files; without these and `reads`, all files count
     file_keys: ClassVar[tuple[str, ...]] = ()
-    always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
-    # passages from which jobs share reading them (`Source.count`)
+    always_has: ClassVar[tuple[str, ...]] = ()  # its splits, if they are always the same
+    # number of passages from which on jobs share the reading of them (`Source.count`)
     shared_from: ClassVar[int | None] = None
-    # its key that names the dataset whose passages it has, in their order
+    # the key that names the dataset whose passages it has, in their order
     corpus_key: ClassVar[str | None] = None
-    # its key that names the dataset which it stands for in a paper's table
+    # the key that names the dataset whose place it takes in a paper's table
     collection_key: ClassVar[str | None] = None
-    # its keys that choose training queries by the hash of their ids
+    # keys that choose training queries by the hash of their ids
     choosing_keys: ClassVar[tuple[str, ...]] = ()
 
     source: str = Field(
@@ -135,7 +135,7 @@ class Dataset(Section):
         "download", description="licence: on request"
     )
     where: Annotated[str | None, Note()] = Field(
-        None, description="of access licence or local: where it is had, and what to put in `path`"
+        None, description="of access licence or local: where to obtain it, what to put in `path`"
     )
     bytes: Annotated[int | None, Note()] = Field(None, ge=0, description="size of the download")
     tokens: Annotated[dict[str, float] | None, Note()] = Field(
@@ -149,15 +149,15 @@ class Dataset(Section):
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return the splits that follow from those of other datasets: none here; None where these are unknown.
+        """Return the splits that follow from those of other datasets, here none; None if these are unknown.
 
         Args:
-            splits_of: of another dataset by its name.
+            splits_of: returns the splits of another dataset by its name.
         """
         return set()
 
     def find_splits(self, folder: Path) -> set[str] | None:
-        """Return the splits that the names of the files in its folder tell: None here."""
+        """Return the splits that the names of the files in its folder show, here None."""
         return None
 
 
@@ -165,7 +165,7 @@ Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
 
 
 class HashSplits(Section):
-    """Splits by the queries' hashes modulo 100; of `8-24` the 8 is in, the 24 is not."""
+    """Splits by the queries' hashes modulo 100; `8-24` includes 8 and excludes 24."""
 
     dev: Items[Hundredths] = Field(("8-12",), description="those that are dev")
     test: Items[Hundredths] = Field(("0-8",), description="those that are test")
@@ -182,7 +182,7 @@ class HashSplits(Section):
 
 
 class Published(Dataset):
-    """A published collection: others' numbers are of its texts as they are."""
+    """A published collection; its texts stay as they are, since others' results are of these texts."""
 
     normalize: Normalize = Field(
         "none", description="as for every dataset, but its texts stay as they were published"
@@ -229,23 +229,23 @@ class Derived(Dataset):
     reads_files = False
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset that it is `of`."""
+        """Return the splits of the dataset that it is `of`."""
         of: str | None = getattr(self, "of", None)
         return splits_of(of) if of else set()
 
 
 class Inheriting(Derived):
-    """A dataset that takes over the language, among others, of the dataset that it is `of` (`INHERITED`)."""
+    """A dataset that takes over keys, such as the language, from the dataset that it is `of` (`INHERITED`)."""
 
     of: DatasetRef | None = Field(description="the dataset that it is made of")
 
     def complete(self, name: str, update: dict[str, Any]) -> Self:
-        """Return the entry of a name with what it takes over; a `UserError` if the two do not fit together."""
+        """Return the entry of a name with the values that it takes over; a `UserError` if they do not fit together."""
         return self.model_copy(update=update)
 
 
 class CutDocuments(Inheriting):
-    """A dataset of pieces of another's documents, `<document>#<number>`; a package has a source of it."""
+    """A dataset of pieces of another's documents, `<document>#<number>`; a package adds its source."""
 
     of: DatasetRef = Field(
         description="the dataset; runs over the windows are aggregated to it (`aggregations`)"
@@ -256,7 +256,7 @@ class CutDocuments(Inheriting):
 
 
 class OfSearched(Inheriting):
-    """A dataset over the passages of another, of the one that is searched where it names none."""
+    """A dataset over the passages of another one: the one that it names, else the one that is searched."""
 
     of: DatasetRef | None = Field(
         None, description="the dataset whose passages it has; null: the one that is searched"
@@ -270,7 +270,7 @@ class Group(Derived):
     of: Distinct[DatasetRef] = Field(description="the datasets")
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the first: the others have the same."""
+        """Return the splits of the first dataset: the others have the same."""
         return splits_of(self.of[0])
 
 
@@ -299,7 +299,7 @@ def register_source(*entries: type[Dataset]) -> None:
 
 
 def sources() -> dict[str, type[Dataset]]:
-    """Return the model of each source's entries: those above, and what further formats are annotated with."""
+    """Return the model of each source's entries: those above, and the annotations of further formats."""
     further = [name for name in dataset_format if name not in DATASET_ENTRIES]
     return dict(DATASET_ENTRIES) | {name: entry_model(dataset_format[name]) for name in further}
 

@@ -1,4 +1,4 @@
-"""Starting encoders: published ones, and what those that stages make have in common; re-rankers."""
+"""Starting encoders: published ones, and the common keys of those that stages make; re-rankers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tandem.config.representations import AnyRepresentation
 from tandem.errors import UserError
 from tandem.plugins import Declarations, name_plugin
 
-# numbers of a word that is read by its characters, with those of its begin and its end
+# most numbers for a word that is read by its characters, including those for its begin and its end
 LONGEST_WORD = 50
 
 
@@ -28,7 +28,7 @@ class Shape(Section):
 
 
 class Prompts(Section):
-    """What is put in front of a side's texts, for the dual encoder alone; it counts as part of their lengths."""
+    """What is put in front of a side's texts, for the dual encoder only; it counts as part of their lengths."""
 
     query: str | None = Field(
         None, description="such as `query: ` or `Instruct: …\\nQuery: `; null: the encoder's own"
@@ -36,7 +36,7 @@ class Prompts(Section):
     passage: str | None = Field(None, description="likewise of passages, in front of the title")
 
     def over(self, described: Mapping[str, str]) -> dict[str, str]:
-        """Return the sides that have a prompt: by these keys, else by what an encoder's files describe."""
+        """Return side → prompt for the sides that have one: by these keys, else as an encoder's files describe it."""
         own = {side: text for side, text in self.model_dump().items() if text is not None}
         return {side: text for side, text in {**described, **own}.items() if text}
 
@@ -146,18 +146,18 @@ class Reranker(Published):
 
 
 class MadeEncoder(Encoder):
-    """An encoder that stages make, from another one or from nothing: what all sources of such share."""
+    """An encoder that stages make, from another one or from nothing: the keys that all such sources share."""
 
     source: str = Field(description="where it is from")
     start: str | None = Field(None, description="encoder that learns further; null: a new one")
     pooling: Pooling | None = Field(
-        None, description="null: that of `start`, else what its objective takes"
+        None, description="null: that of `start`, else the usual one of its objective"
     )
     normalize: bool | None = Field(
-        None, description="null: that of `start`, else what its objective takes"
+        None, description="null: that of `start`, else the usual one of its objective"
     )
     temperature: float | None = Field(
-        None, gt=0, description="null: that of `start`, else what its objective takes"
+        None, gt=0, description="null: that of `start`, else the usual one of its objective"
     )
 
     usual_pooling: ClassVar[Pooling] = "cls"
@@ -171,12 +171,12 @@ EncoderEntry = PublishedEncoder | SerializeAsAny[MadeEncoder]
 
 @dataclass(frozen=True)
 class EncoderSource:
-    """How entries of `encoders` are read that name a source of encoders which stages make.
+    """How entries of `encoders` are read if stages make the encoders of their source.
 
     Attributes:
         models: the model of an entry, by the value of the key `by`.
         by: the key that chooses among them.
-        common: base classes whose keys the reference lists once for all that share them.
+        common: base classes whose keys the reference lists once for all classes that share them.
     """
 
     models: Mapping[str, type[MadeEncoder]]
@@ -184,7 +184,7 @@ class EncoderSource:
     common: tuple[type[Section], ...] = ()
 
 
-# By `source`. How such an encoder is planned say `plans_encoder` and `plans_tokenizer` (`tandem.plan.context`).
+# By `source`. `plans_encoder` and `plans_tokenizer` (`tandem.plan.context`) register how such an encoder is planned.
 ENCODER_SOURCES: Declarations[EncoderSource] = Declarations()
 
 
@@ -200,12 +200,13 @@ def register_encoder_source(name: str, source: EncoderSource) -> None:
 class StartBlock:
     """Describe a block whose entries a cross-encoder may start from, as from those of `encoders`.
 
-    How an entry is planned say `plans_entry`, and, of what has its tokenizer, `plans_tokenizer`, both by the block.
+    Under the block's name, `plans_entry` registers how an entry is planned, and `plans_tokenizer` how the stage is
+    that has its tokenizer.
 
     Attributes:
         noun: what an entry is called: a `generator`.
-        pooling: the value of `pooling` that a cross-encoder has which starts from one.
-        has_positions: whether its texts may have so many tokens as it has positions, and no more.
+        pooling: the value of `pooling` of a cross-encoder that starts from an entry.
+        has_positions: whether its texts may have at most as many tokens as it has positions.
     """
 
     noun: str

@@ -1,4 +1,4 @@
-"""Indexes of vectors, and of what else packages store of texts: a model per type, which they add."""
+"""Indexes of vectors, and of whatever else packages store of texts: one model per type; packages add types."""
 
 import importlib
 from typing import ClassVar

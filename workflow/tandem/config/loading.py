@@ -1,4 +1,4 @@
-"""Typed configurations: validate what was put together, name every mistake before anything runs, derive variants."""
+"""Typed configurations: validate merged configurations, name every mistake before anything runs, derive variants."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -37,14 +37,14 @@ def validated(
     """Validate an assembled configuration.
 
     Args:
-        config: with `base` only the top-level keys that differ from it.
-        base: settings of which the other keys are taken over.
-        unchanged: of a block of entries those that need no validation since `base` has the same.
+        config: the configuration; with `base`, only its top-level keys that differ from `base`.
+        base: settings from which the other keys are taken over.
+        unchanged: block → the entries that need no validation, since `base` has the same ones.
     Raises:
         UserError: one line per mistake.
     """
     values = {**(vars(base) if base is not None else {}), **config}
-    blocks: dict[str, dict[str, Section]] = {}  # of entries that are validated one by one
+    blocks: dict[str, dict[str, Section]] = {}  # the blocks whose entries are validated one by one
     wrong: list[str] = []
     for block, parse_entry in parsers().items():
         if block not in config and base is not None:
@@ -71,7 +71,7 @@ def validated(
         wrong += merging.without_inherited(mistakes, config[block])
     settings, lines = parse(settings_model(), values)
     wrong = [*lines, *wrong] or [
-        f"{block}.{printable(name)}: not a name"  # it would break up every message about it
+        f"{block}.{printable(name)}: not a name"  # such a name would break up every message with it
         for block, entries in config.items()
         if isinstance(entries, dict)
         for name in entries
@@ -88,7 +88,7 @@ def validated(
 
 
 def _meant(block: str, name: str, entries: Raw) -> str:
-    """Return a hint for an entry without the key that whole ones have: its name is misspelt or its recipe missing."""
+    """Return a hint for an entry without the key that complete ones have: a misspelt name, or a missing recipe."""
     key = _CHOOSING.get(block)
     if key is None or key in entries[name]:
         return ""
@@ -148,7 +148,7 @@ def _index(at: str, entry: Raw) -> tuple[AnyIndex | None, list[str]]:
     return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
-_CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks
+_CHOOSING = {"models": "objective", "datasets": "source"}  # the key that every complete entry has
 _Parser = Callable[[str, Raw], tuple[Section | None, list[str]]]
 _PARSERS: dict[str, _Parser] = {
     "models": partial(_by, "objective", OBJECTIVES),
@@ -159,7 +159,7 @@ _PARSERS: dict[str, _Parser] = {
 
 
 def parsers() -> dict[str, _Parser]:
-    """Return how entries are read of the blocks whose keys depend on one of them: its source, objective or type."""
+    """Return block → the parser of its entries, for blocks whose keys depend on a source, objective or type."""
     added = {name: partial(_by, block.by, block.classes) for name, block in added_blocks().items()}
     return _PARSERS | added
 
@@ -179,12 +179,12 @@ class Variants:
 
     @property
     def own_datasets(self) -> list[str]:
-        """The datasets that the configuration defines beside those of the catalogue."""
+        """The datasets that the configuration defines in addition to those of the catalogue."""
         shipped = merging.shipped_entries(self._root, "datasets")
         return [name for name in self._raw.get("datasets") or {} if name not in shipped]
 
     def changed(self) -> set[str]:
-        """Return the keys that files or command line give another value than config/config.yaml."""
+        """Return the keys whose value, from files or the command line, is not that of config/config.yaml."""
         shipped = read_yaml(self._root / "config/config.yaml")
         return {
             key
@@ -195,10 +195,10 @@ class Variants:
     def settings(self, overrides: Mapping[str, Any]) -> Settings:
         """Return the configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
 
-        A mapping is merged into the one that is there; anything else replaces it. Equal overrides give the same object.
+        A mapping is merged into the present one; any other value replaces it. Equal overrides give the same object.
 
         Raises:
-            UserError: naming the path: an unknown key, a wrong type, a value that is not allowed.
+            UserError: names the path: an unknown key, a wrong type, a value that is not allowed.
         """
         key = json.dumps(dict(overrides), sort_keys=True, default=str)
         if key not in self._settings:
@@ -216,11 +216,11 @@ class Variants:
     def _overridden(self, overrides: Mapping[str, Any]) -> Settings:
         refuse_too_large(overrides)
         base = self.base
-        if "recipes" in overrides and len(overrides) > 1:  # whose entries the others may change
+        if "recipes" in overrides and len(overrides) > 1:  # the others may change recipes' entries
             base = self.settings({"recipes": overrides["recipes"]})
         paths = {path: split_path(path, base) for path in overrides}
         touched = {keys[0] for keys in paths.values()}
-        # they decide how other keys are put together
+        # these keys decide how others are merged
         whole = bool(touched & {*catalogues(), "recipes", "plugins"})
         raw = self._raw if whole else self._assembled
         for path, value in overrides.items():
@@ -228,14 +228,14 @@ class Variants:
         if whole:
             raw = merging.assembled(raw, self._root)
             touched |= {key for key, value in raw.items() if value is not self._assembled.get(key)}
-        # other kinds of entries, or defaults again
+        # there may be other kinds of entries, or keys with their defaults again
         if "plugins" in touched or self._assembled.keys() - raw.keys():
             return validated(raw)
         unchanged = {block: self._unchanged(block, raw) for block in touched & parsers().keys()}
         return validated({key: raw[key] for key in sorted(touched)}, self.base, unchanged)
 
     def _unchanged(self, block: str, raw: Raw) -> set[str]:
-        """Return the entries that are the same as in the base, as is every entry whose keys they take over."""
+        """Return the entries that are unchanged from the base, as is every entry whose keys they take over."""
         entries, before = raw.get(block), self._assembled.get(block)
         if not isinstance(entries, dict) or not isinstance(before, dict):
             return set()
@@ -268,7 +268,7 @@ def split_path(path: str, settings: Settings) -> list[str]:
 
 
 def _items(value: Any) -> dict[str, Any]:
-    """Key → value of a section or mapping; nothing of other values."""
+    """Return key → value of a section or mapping; an empty mapping for other values."""
     if isinstance(value, Section):
         return {
             field.alias or name: getattr(value, name)
@@ -278,7 +278,7 @@ def _items(value: Any) -> dict[str, Any]:
 
 
 def _replaced(config: Any, keys: list[str], value: Any) -> Any:
-    """Return a configuration with one value merged into it; what is not on the path to it is shared."""
+    """Return a configuration with one value merged into it; values off the path to it are shared."""
     if not keys:
         return merged(config, value)
     items = config if isinstance(config, dict) else {}

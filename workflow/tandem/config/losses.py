@@ -24,21 +24,21 @@ if TYPE_CHECKING:  # declarations import no torch
 
 # options that are keys themselves; all others are keys of `loss_options`
 KEYED = ("margin", "temperature")
-# distillation loss → what it says that it reads of a teacher's scores
+# distillation loss → what it declares that it reads of a teacher's scores
 READS: dict[str, str] = {}
 
 
 class DistillationLosses(Registry["Callable[..., Tensor]"]):
-    """Hold losses by a teacher's scores, which say what they read of these: `@distillation("ranknet", reads="pairs")`.
+    """Hold losses on a teacher's scores; each declares what it reads: `@distillation("ranknet", reads="pairs")`.
 
-    `scores`: how far they lie apart in a list, in any unit; `scale`: the same, in the unit of the model's scores;
-    `logits`: logits of a cross-encoder; `order`: their order alone; `pairs`: the same, where ties are no pair.
+    `scores`: the scores' distances within a list, in any unit; `scale`: the same, in the unit of the model's scores;
+    `logits`: logits of a cross-encoder; `order`: only their order; `pairs`: the same, except that ties form no pair.
     """
 
     def __call__(
         self, name: str, reads: str = ""
     ) -> "Callable[[Callable[..., Tensor]], Callable[..., Tensor]]":
-        """Register what is decorated under a name, and what it reads, of which nothing is known if it does not say."""
+        """Return a decorator that registers a loss under a name, and note what it reads; empty: that is unknown."""
         READS[name] = reads
         return super().__call__(name)
 
@@ -52,12 +52,12 @@ regulariser: "Registry[Callable[..., Tensor]]" = Registry(
 
 @dataclass(frozen=True)
 class OwnLoss:
-    """Describe a loss of a dual encoder that reads of lists their positives alone.
+    """Describe a loss of a dual encoder that reads only the positives of lists.
 
     Attributes:
         objective: the class that computes it, a `training.objectives.dual.DualObjective`, or `module:class` of it.
         learns: what it teaches, for messages.
-        needs: the representation that it is of, with the options that it must have.
+        needs: the representation that it requires, with the options that this must have.
         requirement: the same, for messages: `…; set representation: …`.
     """
 
@@ -78,7 +78,7 @@ OWN_LOSSES: Declarations[OwnLoss] = Declarations()
 
 
 def register_own_loss(name: str, loss: OwnLoss) -> None:
-    """Add a loss of a dual encoder that reads of lists their positives alone; a `UserError` if the name is taken."""
+    """Add a loss of a dual encoder that reads only the positives of lists; a `UserError` if the name is taken."""
     if name in OWN_LOSSES or name in supervision:
         raise UserError(f"loss {name} is registered twice; rename one of them")
     OWN_LOSSES[name] = loss
@@ -100,7 +100,7 @@ def option_takers() -> dict[str, list[str]]:
 
 
 def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]:
-    """Return the values of a loss's options: of a section's keys `margin` and `temperature`, and of its `loss_options`.
+    """Return the values of a loss's options from a section's keys `margin` and `temperature` and its `loss_options`.
 
     Raises:
         UserError: a value is missing or of the wrong type; each line begins with `loss_options` and the option.
@@ -116,7 +116,7 @@ def read_options(loss: Callable[..., Any], section: BaseModel) -> dict[str, Any]
 
 @cache
 def _own_option_takers() -> dict[str, list[str]]:
-    """`option_takers` of Tandem's own losses, read from their sources."""
+    """Return `option_takers` of Tandem's own losses, read from their sources."""
     takers: dict[str, list[str]] = {}
     sources = [*supervision.own_sources.values(), *distillation.own_sources.values()]
     for source in sorted(set(sources)):
@@ -145,7 +145,7 @@ class TakesLosses(Section):
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
         names = [(registry, getattr(self, key)) for key, registry in self.losses]
-        # Tandem's own losses, which need torch and are not imported here, have no options beside `KEYED`.
+        # Tandem's own losses, which need torch and are not imported here, have no options other than `KEYED`.
         plugins = [registry[name] for registry, name in names if registry.plugin(name)]
         options = {option for loss in plugins for option in options_of(loss).model_fields}
         known = options - (type(self).model_fields.keys() & set(KEYED))
@@ -190,7 +190,7 @@ class InBatchTeaching(Teaching):
     )
     own_negatives: bool = Field(
         True,
-        description="the list's own negatives too; false: its positive and the other lists' passages alone",
+        description="the list's own negatives too; false: only its positive and the other lists' passages",
     )
 
 
@@ -208,7 +208,7 @@ class Distil(Teaching):
     )
     normalize: Annotated[IfSet[Literal["none", "z_score", "min_max"] | None], Input()] = Field(
         None,
-        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
+        description="of each teacher's scores within a list, before they are averaged; null: none, if none is a run",
     )
     teacher_temperature: IfSet[Annotated[float, Field(gt=0)] | None] = Field(
         None, description="divides the scores of `from`, before `loss`; null: 1"
@@ -216,9 +216,7 @@ class Distil(Teaching):
     in_batch: IfSet[InBatchTeaching | None] = Field(
         None, description="of dual encoders: a teacher in batch"
     )
-    supervision: float = Field(
-        1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone"
-    )
+    supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: only the teacher")
 
 
 class VectorWeights(Section):

@@ -1,6 +1,7 @@
 """Configurations before they are validated: read files, merge catalogues and recipes, take over what entries share.
 
-Taken over are keys of files and recipes, of the model one is `like`, of the dataset that windows are `of`.
+An entry takes over keys of files and recipes; a model, those of the model that it is `like`; a dataset such as that of
+windows, those of the dataset that it is `of`.
 """
 
 import json
@@ -19,8 +20,9 @@ from tandem.errors import UserError, nearest, printable, shortened
 from tandem.plugins import CONTRIB, load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
-_MOST_CATALOGUES = 16  # whose content is remembered
-# An entry with one of these keys replaces the catalogue's of the same name, and a recipe's that has another value.
+_MOST_CATALOGUES = 16  # catalogues whose content is cached
+# An entry with one of these keys replaces the catalogue's entry of the same name, and also a recipe's if that has
+# another value for the key.
 _OWN = ("source", "type", "factory")
 INHERITED = (
     "language",
@@ -39,7 +41,7 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
     """Read a YAML file; one that holds nothing is an empty mapping.
 
     Raises:
-        UserError: names the file, and the line if it is not valid YAML or a key stands twice; with `filled` also if it
+        UserError: names the file, and the line if it is not valid YAML or has a key twice; with `filled` also if it
             holds nothing.
     """
     try:
@@ -74,7 +76,7 @@ def read_yaml(path: Path, filled: bool = False) -> Any:
 
 
 def find_repeated_key(node: yaml.Node | None) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
-    """Return a key that a mapping at or below a node has already, and where; None if there is none."""
+    """Return a key that a mapping at or below a node has twice, and its first occurrence; None if there is none."""
     waiting, walked = [node] if node else [], set[int]()
     while waiting:
         current = waiting.pop()
@@ -101,13 +103,13 @@ def _read_cached(path: Path, state: tuple[int, int] | None) -> Any:
 
 
 def read_own(path: Path) -> Any:
-    """`read_yaml` of one of the project's own files, once per process while it stays unchanged; do not modify."""
-    state = path.stat() if path.is_file() else None  # what is missing is named by the reader
+    """Return `read_yaml` of a file of the project, read once per process while it stays unchanged; do not modify it."""
+    state = path.stat() if path.is_file() else None  # the reader names a missing file
     return _read_cached(path, state and (state.st_mtime_ns, state.st_size))
 
 
 def mapping(path: Path, content: Any) -> Raw:
-    """Return what a file holds, keys with values; a `UserError` for anything else."""
+    """Return the content of a file if it is keys with values; a `UserError` for anything else."""
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds {type(content).__name__} and no mapping of keys to values")
     return content
@@ -124,7 +126,7 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
 
 
 def prepared(raw: Raw) -> Raw:
-    """Return what Snakemake gives, with nulls for the texts `null`; a `UserError` where it is too large or too deep."""
+    """Return Snakemake's configuration with nulls for texts `null`; a `UserError` if it is too large or too deep."""
     refuse_too_large(raw)
     return dict(with_nulls(raw))
 
@@ -132,13 +134,13 @@ def prepared(raw: Raw) -> Raw:
 def assembled(raw: Raw, root: Path) -> Raw:
     """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated.
 
-    Entries that only one of them has are shared with it: to be read alone.
+    Entries that only one of them has are shared with it: read them, do not modify them.
     """
     plugins = raw.get("plugins") or []
-    if isinstance(plugins, list):  # others, and others within, are refused by name later
+    if isinstance(plugins, list):  # other types, also within the list, are refused by name later
         load_plugins([plugin for plugin in plugins if isinstance(plugin, str)])
     config: Raw = {}
-    blocks: Raw = {name: {} for name in catalogues()}  # which are not shared with a recipe
+    blocks: Raw = {name: {} for name in catalogues()}  # new mappings, not shared with a recipe
     recipes = reduce(overlaid, _read_recipes(root / "config/recipes", raw), blocks)
     for name in catalogues():
         config[name], entries = shipped_entries(root, name), raw.get(name)
@@ -155,7 +157,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
 def shipped_entries(root: Path, block: str) -> Raw:
     """Return name → entry of a block's catalogue: those of `config/` in a checkout, then those that packages bring.
 
-    A package of `contrib/` brings what needs it, in a folder `config/` of its own.
+    A package of `contrib/` brings the entries that need it in its own folder `config/`.
     """
     entries = catalogue(root / "config" / block)
     for folder in sorted(CONTRIB.glob(f"*/config/{block}")):
@@ -167,7 +169,7 @@ def shipped_entries(root: Path, block: str) -> Raw:
 
 
 def catalogue(folder: Path) -> Raw:
-    """Name → entry of every file in a catalogue's folder; the entries themselves are shared, to be read alone.
+    """Return name → entry of every file in a catalogue's folder; the entries are shared: do not modify them.
 
     A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
     """
@@ -184,7 +186,7 @@ def catalogue(folder: Path) -> Raw:
 
 @lru_cache(_MOST_CATALOGUES)
 def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
-    """`catalogue` of some files while they stay unchanged."""
+    """Return `catalogue` of some files, cached while they stay unchanged."""
     result: Raw = {}
     for path in (folder / name for name, *_ in states):
         for name, entry in mapping(path, read_own(path)).items():
@@ -201,11 +203,11 @@ def _catalogue(folder: Path, *states: tuple[str, int, int]) -> Raw:
 
 
 def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
-    """Return the recipes that a configuration names, each once and behind those that it names itself."""
+    """Return the recipes that a configuration names, each once and after the recipes that it names itself."""
     recipes: dict[str, Raw] = {}
 
     def add(names: Any, where: str, above: tuple[str, ...]) -> None:
-        """Read recipes that are not there yet, those that they name first; refuse a circle."""
+        """Read recipes that are not read yet, after the recipes that they name; refuse a circle."""
         if not isinstance(names, list):
             found = shortened(json.dumps(names, default=str))
             raise UserError(f"{where} is {found}; allowed: list")
@@ -225,23 +227,23 @@ def _read_recipes(folder: Path, raw: Raw) -> list[Raw]:
 
 def _read_recipe(folder: Path, name: str, where: str) -> Raw:
     known = [path.stem for path in folder.glob("*.yaml")]
-    if name not in known:  # a path is none of them
+    if name not in known:  # a path is not one of these names
         raise UserError(f"{where}: {printable(name)} is unknown{nearest(name, known)}")
     path = folder / f"{name}.yaml"
     recipe = mapping(path, read_own(path))
-    # it would take the place of other recipes' models
+    # any other value would replace the models of other recipes
     if not isinstance(models := recipe.get("models", {}), dict):
         raise UserError(no_object(f"{path}: models", models))
     return dict(recipe)
 
 
 def merged(under: Any, *over: Any) -> Any:
-    """Merge mappings key by key; any other value replaces the one below it. Nothing is shared with what is merged."""
+    """Merge mappings key by key; any other value replaces the one below it. The result shares no value with these."""
     return _copied(reduce(overlaid, over, under))
 
 
 def overlaid(under: Any, over: Any) -> Any:
-    """`merged` of two, where what only one of them has is shared: to be read alone."""
+    """Return `merged` of two; values that only one of them has are shared with it: do not modify them."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return over
     result = {str(key): value for key, value in under.items()}
@@ -251,7 +253,7 @@ def overlaid(under: Any, over: Any) -> Any:
 
 
 def with_nulls(value: Any) -> Any:
-    """Return the same with None for the text `null`, which Snakemake makes of a null within a value of `--config`."""
+    """Return the same with None for the text `null`: Snakemake writes this for a null within a value of `--config`."""
     return _copied(value, nulls=True)
 
 
@@ -316,9 +318,9 @@ def without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
 
 
 def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what datasets that are `Inheriting` take over from the dataset that they are `of`; and the mistakes.
+    """Return the datasets, with what `Inheriting` ones take over from the dataset that they are `of`, and the mistakes.
 
-    Those of the dataset that is searched, and what is made of these, wait for `of_searched`.
+    Datasets that are `of` the searched one, and datasets made of these, wait for `of_searched`.
     """
     result, wrong = dict(datasets), []
     for name, entry in datasets.items():
@@ -330,7 +332,7 @@ def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[st
 
 
 def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Dataset]:
-    """Datasets in which those that are `of: null` are of the one that is searched, unless they are that one."""
+    """Return the datasets; each with `of: null`, except the searched one itself, is now `of` the searched one."""
     result = dict(datasets)
     for name, entry in datasets.items():
         if not isinstance(entry, OfSearched) or entry.of is not None:
@@ -343,9 +345,9 @@ def of_searched(datasets: dict[str, Dataset], searched: str) -> dict[str, Datase
 def _completed(
     name: str, datasets: dict[str, Dataset], above: tuple[str, ...] = ()
 ) -> Dataset | None:
-    """Return a dataset's entry with what it takes over from the one that it is `of`, which takes over its own first.
+    """Return a dataset's entry with the keys that it takes over from the one that it is `of`, once that is completed.
 
-    None if that is, or is made of, the dataset that is searched.
+    Return None if that one is, or is made of, the dataset that is searched.
 
     Args:
         above: the datasets that are made of this one.

@@ -50,7 +50,7 @@ MONO_T5 = "Query: {query} Document: {passage} Relevant:"  # Nogueira et al. 2020
 DUO_T5 = "Query: {query} Document0: {first} Document1: {second} Relevant:"  # Pradeep et al. 2021
 T5_WORDS = ("true", "false")  # of both
 _TEXTS = re.compile(r"\{(?:query|passage|first|second)\}")  # where a prompt has its texts
-# what a cross-encoder that compares passages counts as where a key names models
+# the sort of a cross-encoder that compares passages, for keys that name models
 COMPARING = "comparing"
 
 
@@ -91,7 +91,7 @@ class Denoise(Section):
         description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
     )
     calibrate_queries: IfSet[int | None] = Field(
-        None, ge=1, description="of `calibrate`: so many dev queries, chosen by a hash; null: all"
+        None, ge=1, description="of `calibrate`: number of dev queries, chosen by a hash; null: all"
     )
     backfill: Backfill | None = Field(
         None, description="fill up short lists with unjudged passages of these ranks"
@@ -121,7 +121,7 @@ class Denoise(Section):
 class BelowPositive(Section):
     """How far below the positive of its query a negative must score: positive-aware mining (NV-Retriever).
 
-    Of several positives the lowest score counts. Either `share` or `margin`.
+    If a query has several positives, the lowest score counts. Either `share` or `margin` is set.
     """
 
     share: float | None = Field(
@@ -133,7 +133,7 @@ class BelowPositive(Section):
     margin: float | None = Field(
         None,
         ge=0,
-        description="at least so much under it, in the unit of the scores (TopK-MarginPos)",
+        description="at least this much below it, in the unit of the scores (TopK-MarginPos)",
     )
     by: CrossEncoderRefs | None = Field(
         None,
@@ -161,9 +161,9 @@ class Refresh(Section):
 
 
 class Behind(Section):
-    """Which queries lists are drawn for: those that another run answers at once, and `from` further below.
+    """For which queries lists are drawn: another run answers them at rank 1, and `from` only at a lower rank.
 
-    PROD's progression of the data (Lin et al. 2023): what a teacher ranks first and the student does not yet.
+    This is PROD's progression of the data (Lin et al. 2023): what a teacher ranks first and the student does not yet.
     """
 
     than: Annotated[str, Reference("run", "ahead")] = Field(
@@ -172,7 +172,7 @@ class Behind(Section):
     first_rank: int = Field(
         2, ge=2, description="first rank at which the best positive may stand in `from`"
     )
-    depth: int = Field(15, ge=2, description="last rank of it")
+    depth: int = Field(15, ge=2, description="last rank at which it may stand")
 
     _in_order = model_validator(mode="after")(_forwards)
 
@@ -194,20 +194,20 @@ class Candidates(Section):
     positives: IfSet[int | None] = Field(
         None,
         ge=1,
-        description="of labels: rank: the run's first so many passages are positives (DRAGON: 10)",
+        description="of labels: rank: number of the run's first passages that are positives (DRAGON: 10)",
     )
     bar_answers: bool = Field(False, description="passages with an answer are not negatives")
     take: Literal["random", "first"] = Field(
-        "random", description="which, of more than `negatives`"
+        "random", description="which are taken if there are more than `negatives`"
     )
     negatives_per: Literal["query", "positive"] = Field(
-        "query", description="what `negatives` counts for"
+        "query", description="whether `negatives` is per query or per positive"
     )
     near_duplicates: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
+        description="no negative shares this part of its token trigrams (Jaccard) with a positive; null: equal text",
     )
     least_grade: int = Field(
         1,
@@ -230,7 +230,7 @@ class Candidates(Section):
     )
     look_ahead: Annotated[IfSet[bool], Input()] = Field(
         False,
-        description="from what the dual encoder `from` finds for a query's relevant passage instead of the query "
+        description="draw from what the dual encoder `from` finds for a query's relevant passage instead of the query "
         "(ANCE-Tele)",
     )
     also: "Annotated[Items[Candidates], Input()]" = Field(
@@ -245,8 +245,8 @@ class Candidates(Section):
     )
     refresh: Annotated[IfSet[Refresh | None], Input()] = Field(
         None,
-        description="of a dual encoder with `train.checkpoints`: after the first of them lists are of what the model "
-        "itself retrieves, drawn anew for each; null: once",
+        description="of a dual encoder with `train.checkpoints`: after the first of them, lists are drawn anew for "
+        "each from what the model itself retrieves; null: drawn once",
     )
     seed: int | None = Field(None, ge=0, description="null: the configuration's")
     denoise: Denoise | None = Field(
@@ -286,7 +286,7 @@ class Validation(Section):
     depth: int = Field(
         100,
         ge=1,
-        description="its passages per query in the reduced corpus, beside all relevant ones",
+        description="its passages per query in the reduced corpus, in addition to all relevant ones",
     )
     others: int = Field(
         0, ge=0, description="further passages per query, drawn by a hash of their ids"
@@ -303,7 +303,7 @@ class Validation(Section):
     measure: str = Field("RR@10", description="of retrieval and re-ranking")
 
     def overridden(self, own: "Validation") -> Self:
-        """This with the keys that a model's own `validation` sets."""
+        """Return this with the keys that a model's own `validation` sets."""
         return self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
 
@@ -319,7 +319,7 @@ class TrainedModel(Section):
     """An entry of `models`: what all objectives share."""
 
     dataset: Annotated[str | None, Input()] = Field(
-        None, description="trained on; null: `train_on`; searched: what is searched"
+        None, description="what it is trained on; null: `train_on`; searched: what is searched"
     )
     lora: Lora | None = Field(
         None, description="learn low-rank adapters instead of all weights; merged when saved"
@@ -333,7 +333,7 @@ class TrainedModel(Section):
 
     @property
     def sort(self) -> str:
-        """What the model counts as where a key names models of some objectives: its objective, usually."""
+        """The sort of the model, for keys that name models of some objectives: usually its objective."""
         return str(getattr(self, "objective", ""))
 
     @model_validator(mode="after")
@@ -400,8 +400,8 @@ class CrossModel(TrainedModel):
     )
     compares: bool = Field(
         False,
-        description="reads two passages, and says how much more relevant the first one is: duoBERT, duoT5; an entry of "
-        "`comparisons` re-ranks by it",
+        description="reads two passages, and scores how much more relevant the first one is: duoBERT, duoT5; an entry "
+        "of `comparisons` re-ranks by it",
     )
     prompt: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""Values become models, or one line per mistake: the dotted path, what was found, what is allowed."""
+"""Turn values into models, or into one line per mistake: the dotted path, what was found, what is allowed."""
 
 import json
 import os
@@ -31,10 +31,10 @@ def read(model: type[_M], value: object, at: str = "") -> _M:
 
 
 def parse(model: type[_M], value: object, at: str = "") -> tuple[_M | None, list[str]]:
-    """Validate a value: the model and no lines, or no model and one line per mistake, sorted by path.
+    """Validate a value; return the model and no lines, or no model and one line per mistake, sorted by path.
 
-    Snakemake hands nested values of `--config` over as text, and YAML reads `1e-5` as text: where a number, a boolean
-    or null is needed, text that is one becomes one.
+    Snakemake passes nested values of `--config` on as text, and YAML reads `1e-5` as text: where a number, a boolean
+    or null is needed, text that represents one is converted.
     """
     result, details = _validated(model, value)
     typed = value
@@ -92,11 +92,11 @@ def no_object(at: str, value: object) -> str:
 
 
 def refuse_too_large(config: Mapping[Any, Any]) -> None:
-    """Refuse what cannot be walked through, since YAML's anchors let a few lines hold themselves or billions of values.
+    """Refuse what is too large to walk through: YAML's anchors let a few lines hold themselves or billions of values.
 
     Raises:
-        UserError: names the place that is nested too deep, the upper key that holds too much, or numbers that are too
-            large or not finite.
+        UserError: names the place that is nested too deep, the top-level key that holds too much, or the numbers that
+            are too large or not finite.
     """
     numbers = []
     for upper, block in config.items():
@@ -132,7 +132,7 @@ def refuse_too_large(config: Mapping[Any, Any]) -> None:
 
 
 def branches(annotation: Any) -> list[Any]:
-    """Return the types of a union, and the classes of an extensible section; one of any other type."""
+    """Return the types of a union, or the classes of an extensible section; any other type is returned by itself."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -163,7 +163,7 @@ class _Place(NamedTuple):
     path: tuple[str | int, ...]  # its keys
     annotation: Any  # the type that is needed there; None for an unknown key
     known: list[str]  # the keys of the section that it is in
-    # the innermost union of types above it: its keys, the union, and the branch that the error is of
+    # the innermost union of types above it: its keys, the union, and the branch that the error belongs to
     union: tuple[tuple[str | int, ...], Any, str] | None
 
 
@@ -206,7 +206,7 @@ def _tag(annotation: Any) -> str:
 def _of_best_branches(
     places: list[tuple[_Place, ErrorDetails]],
 ) -> Iterator[tuple[_Place, ErrorDetails]]:
-    """For each union that no branch fits, the errors of the best branch, or one error where the type is wrong."""
+    """Yield, for each union that no branch fits, the errors of the best branch, or one error if the type is wrong."""
     unions: dict[tuple[str | int, ...], dict[str, list[tuple[_Place, ErrorDetails]]]] = {}
     for place, detail in places:
         if place.union is None:
@@ -229,7 +229,7 @@ def _of_best_branches(
 
 
 def _has_other_tag(errors: list[tuple[_Place, ErrorDetails]]) -> bool:
-    """Return whether a branch is of another `type`: a key that it allows a single value of has another."""
+    """Return whether a branch is of another `type`: a key for which it allows a single value has another value."""
     return any(
         detail["type"] == "literal_error" and len(get_args(place.annotation)) == 1
         for place, detail in errors
@@ -273,7 +273,7 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
 
 
 def _from_text(text: str, annotation: Any) -> object:
-    """Text as the null, boolean or number that a type needs; the text itself where it is none."""
+    """Return text as the null, boolean or number that a type needs; the text itself if it represents none."""
     needed = branches(annotation)
     if text in WORDS and (type(None) if text == "null" else bool) in needed:
         return WORDS[text]
@@ -288,7 +288,7 @@ def _from_text(text: str, annotation: Any) -> object:
 
 
 def _replaced(value: Any, path: tuple[str | int, ...], item: object) -> Any:
-    """Return a copy of a value with one item replaced; what is not on the path to it is shared."""
+    """Return a copy of a value with one item replaced; values off the path to it are shared."""
     if not path:
         return item
     key: Any = path[0]

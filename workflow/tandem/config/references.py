@@ -1,12 +1,12 @@
-"""Keys that name other entries of the configuration, as types; and what a stage's parameters are: the other keys.
+"""Types of keys that name other entries of the configuration; the other keys are the parameters of a stage.
 
     class Denoise(Section):
         by: CrossEncoderRefs = Field(description="judges")
         negative_below: float = Field(0.1, description="a passage below it is a negative")
 
 In YAML such a key is a text, or a list of texts. Planning looks the names up, refuses those that do not exist or do not
-fit, and makes what they name inputs of the stage (`tandem.plan.named_entries`). What is left of the section is hashed
-into the stage's key: `parameters_of(Denoise)` is the model of that.
+fit, and makes what they name inputs of the stage (`tandem.plan.named_entries`). The rest of the section is hashed into
+the stage's key; `parameters_of(Denoise)` is the model of this rest.
 """
 
 from collections.abc import Iterator
@@ -52,15 +52,15 @@ Sort = Literal[
 
 @dataclass(frozen=True)
 class NoParameter:
-    """Annotates a key that is not a parameter of the stage, such as where files are, or how a server is asked."""
+    """Annotates a key that is not a parameter of the stage, such as where files are, or how a server is queried."""
 
 
 @dataclass(frozen=True)
 class Note(NoParameter):
-    """Annotates a key about a dataset that decides nothing in it, such as its licence, or by what its runs are scored.
+    """Annotates a key that describes a dataset and decides nothing in it, such as its licence or its measures.
 
     Attributes:
-        is_inherited: whether datasets that are made of this one take it over.
+        is_inherited: whether datasets that are made of this one take the key over.
     """
 
     is_inherited: bool = True
@@ -68,7 +68,7 @@ class Note(NoParameter):
 
 @dataclass(frozen=True)
 class Input(NoParameter):
-    """Annotates a key that says something of one of the stage's inputs."""
+    """Annotates a key that concerns one of the stage's inputs."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Reference(Input):
 
     Attributes:
         to: the sort of what is named.
-        role: the role of the input; empty: the key itself. Several have it with a number, `of.0`, `of.1`, ….
-        tokens: the role of the token ids that a named model reads; empty: no input.
-        objectives: those of the models that fit; none: whatever the sort allows.
+        role: the role of the input; empty: the key itself. Several inputs have a number behind it, `of.0`, `of.1`, ….
+        tokens: the role of the token ids that a named model reads; empty: these are not an input.
+        objectives: the objectives of models that fit; empty: all that the sort allows.
     """
 
     to: Sort
@@ -135,7 +135,7 @@ class _Key(NamedTuple):
 
     field: str
     name: str  # in YAML
-    mark: NoParameter | None  # None: of a section
+    mark: NoParameter | None  # None: the key holds a section
     excluded: Any
 
 
@@ -190,8 +190,8 @@ def _sections(annotation: Any) -> list[type[Model]]:
 def parameters_of(section: type[_M]) -> type[_M]:
     """Derive the model of a stage's parameters from a class of options: without the keys that are not parameters.
 
-    It is a subclass, so that functions take either; in it, and in the sections in it, those keys are not fields any
-    more. A class without such keys is returned as it is.
+    The model is a subclass, so that functions take either. Neither the model nor the sections in it have those keys as
+    fields any more. A class without such keys is returned as it is.
     """
     if not _keys(section):
         return section
@@ -203,7 +203,7 @@ def parameters_of(section: type[_M]) -> type[_M]:
     }
 
     def reduce_to_options(self: _M) -> tuple[Any, ...]:
-        """Have pickle name the class of options: the derived one is in no module."""
+        """Make pickle name the class of options, since no module has the derived class."""
         return _restore, (section, self.__getstate__())
 
     namespace["__reduce__"] = reduce_to_options

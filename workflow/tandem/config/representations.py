@@ -25,11 +25,11 @@ class Representation(Extensible):
     scores_pairs: ClassVar[bool] = False
     # values of a dual encoder's other keys where its entry does not have them
     usual: ClassVar[dict[str, object]] = {}
-    # keys of `models` that mean nothing for it: refused
+    # keys of `models` that mean nothing for it, and are refused
     unused: ClassVar[tuple[str, ...]] = ("train.co_training",)
     # the kind of stage that stores what it makes of texts
     encoding: ClassVar[str] = "embeddings"
-    # only vectors of the same token are compared, which no index of vectors knows
+    # whether only vectors of the same token are compared, which no index of vectors supports
     matches_tokens: ClassVar[bool] = False
 
     @classmethod
@@ -38,7 +38,7 @@ class Representation(Extensible):
         return tuple(REPRESENTATIONS.values()) if cls is Representation else (cls,)
 
     def list_unused(self) -> tuple[str, ...]:
-        """Return the keys of `models` that mean nothing for it as its options are."""
+        """Return the keys of `models` that mean nothing for it with its present options."""
         return self.unused
 
     @property
@@ -57,27 +57,27 @@ class Representation(Extensible):
         return None
 
     def check_positions(self, at: str, positions: int) -> None:
-        """Refuse options by which texts of the model at `at` are longer than its encoder takes; here there are none."""
+        """Refuse options that make texts of the model at `at` longer than its encoder accepts; here there are none."""
 
     def count_encoders(self) -> int:
         """Return how many encoders read a passage."""
         return 1
 
     def count_rows(self, side: str, tokens: float) -> float:
-        """Return how many rows are stored of a text of so many tokens, special ones included, at most; here one."""
+        """Return the most rows that are stored for a text of so many tokens, special ones included; here one."""
         return 1.0
 
     def choose_dtype(self, vectors: str, queries: str) -> str:
-        """Return as which type a side's numbers are stored; here as the vectors are of that side.
+        """Return the type in which a side's numbers are stored; here the one for vectors of that side.
 
         Args:
-            vectors: what the configuration says of vectors of that side.
-            queries: what it says of queries' vectors: never int8.
+            vectors: the type that the configuration sets for vectors of that side.
+            queries: the type that it sets for vectors of queries; never int8.
         """
         return vectors
 
     def head(self, vocabulary: int) -> int:
-        """Return how many numbers a layer of its own makes of a token's state, of which a text keeps few.
+        """Return how many numbers its own layer computes from a token's state; a text keeps few of them.
 
         It is 0 without such a layer.
         """
@@ -91,7 +91,7 @@ class Single(Representation):
 
 
 class Unpooled(Representation):
-    """One to which pooling, vectors of length 1 and cut vectors mean nothing."""
+    """A representation for which pooling, vectors of length 1 and cut vectors mean nothing."""
 
     usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
     unused: ClassVar[tuple[str, ...]] = (
@@ -123,7 +123,7 @@ def register_representation(options: type[Representation]) -> None:
 
 
 def _spell_out(value: Any) -> Any:
-    """Return the options of a representation that is named alone; refuse a type that is not known."""
+    """Return the options of a representation that is given only by name; refuse a type that is not known."""
     name = value.get("type") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in REPRESENTATIONS:
         raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(REPRESENTATIONS)})

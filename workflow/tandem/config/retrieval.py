@@ -30,11 +30,11 @@ lexical_engine: Registry[Callable[..., Any]] = Registry(
 search_engine: Registry[Callable[[], Any]] = Registry(
     "engine", "search_engine", "retrieval", decides=False
 )
-CPU_ENGINE = "faiss"  # the engine of exact search where no package has one, or no GPU is
+CPU_ENGINE = "faiss"  # the engine of exact search if no package adds another, or without a GPU
 
 
 def find_gpu_engine() -> str | None:
-    """Return the engine of exact search for GPUs, which a package has; None where no package does."""
+    """Return the engine of exact search for GPUs, which a package adds; None if no package does."""
     return next((name for name in search_engine if name != CPU_ENGINE), None)
 
 
@@ -60,7 +60,7 @@ class Bm25Tuning(Section):
         (0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried"
     )
     b: Items[Share] = Field((0.2, 0.4, 0.6, 0.8), min_length=1, description="values that are tried")
-    measure: str = Field("RR@10", description="what the best has most of")
+    measure: str = Field("RR@10", description="the measure that is highest for the best values")
     split: str = Field("dev", description="whose queries decide")
     queries: int | None = Field(
         None, ge=1, description="number of judged queries of the split; null: all"
@@ -95,7 +95,7 @@ class FieldWeights(Section):
         return value
 
     def weights(self) -> dict[str, float]:
-        """Field → weight of those that are searched."""
+        """Return field → weight of the fields that are searched."""
         return self.model_dump(exclude_none=True)
 
 
@@ -106,7 +106,7 @@ class FieldLengths(Section):
     text: float | None = Field(None, ge=0, le=1, description="b of the text; null: the variant's")
 
     def own(self) -> dict[str, float]:
-        """Field → b of those that have their own."""
+        """Return field → b of the fields that have their own."""
         return self.model_dump(exclude_none=True)
 
 
@@ -121,7 +121,7 @@ class Rm3(Section):
 
 
 class LexicalMethod(Section):
-    """How BM25, or another classical score, is computed, beside k1 and b: keys of `sparse`, and of what it becomes."""
+    """How BM25, or another classical score, is computed, apart from k1 and b: keys of `sparse` and of its stages."""
 
     formula: Formula = Field("lucene", description="the last two are of bm25s")
     delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
@@ -129,7 +129,7 @@ class LexicalMethod(Section):
         None, description="search title and text apart, by BM25F, with these weights"
     )
     field_b: IfSet[FieldLengths | None] = Field(
-        None, description="fields' own b, beside `fields`; of the engine bm25s"
+        None, description="each field's own b, together with `fields`; only of the engine bm25s"
     )
     rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
     similarity: IfSet[AnySimilarity | None] = Field(None, description="scores instead of BM25")
@@ -141,14 +141,16 @@ class LexicalMethod(Section):
 
 
 class QueryTexts(Section):
-    """Which generated texts stand behind a query (GAR)."""
+    """Which generated texts are appended to a query (GAR)."""
 
     from_: Annotated[str, Reference("texts of queries", "generated")] = Field(
         alias="from",
         description="entry of `generations` that reads queries; its texts are of the split searched for",
     )
     number: int = Field(
-        1, ge=1, description="texts behind a query, the first ones; at most the entry's `number`"
+        1,
+        ge=1,
+        description="texts appended to a query, the first ones; at most the entry's `number`",
     )
 
 
@@ -161,7 +163,7 @@ class Sparse(LexicalMethod):
     b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
     tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
     expand: QueryTexts | None = Field(
-        None, description="generated texts that stand behind each query; null: none"
+        None, description="generated texts that are appended to each query; null: none"
     )
 
 
@@ -217,7 +219,7 @@ class Encode(Inference):
 
     @property
     def query_dtype(self) -> Literal["fp32", "fp16"]:
-        """Of queries' vectors."""
+        """The type of queries' vectors."""
         return "fp32" if self.dtype == "fp32" else "fp16"
 
 
@@ -225,7 +227,7 @@ Ties = Annotated[Literal["doc_id", "trec_eval"], Field(exclude_if=equals("doc_id
 
 
 class OnSplits(Section):
-    """An entry whose runs exist on some splits alone."""
+    """An entry whose runs exist only on some splits."""
 
     def has_split(self, split: str) -> bool:
         """Return whether it may have a run on a split."""
@@ -255,9 +257,9 @@ class Ensemble(Section):
 
 
 class Reranks(Section):
-    """An entry that may stand behind the `+` of a run, of a block under `@plans_reranking`."""
+    """An entry that may stand behind the `+` of a run; its block is registered by `@plans_reranking`."""
 
-    # passages in the light of others: no depth of it is a part of another
+    # whether it orders passages by comparing them, so that a run of one depth is not a part of a deeper one
     orders_together: ClassVar[bool] = False
 
 

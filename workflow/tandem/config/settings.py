@@ -99,7 +99,7 @@ class ExecutionSettings(Training):
 
 
 class Execution(ExecutionSettings):
-    """What one job's command line says about how it runs: the configuration's block and the job's own options.
+    """How one job runs, as its command line states it: the configuration's block and the job's own options.
 
     A stage gets only the options that it uses (`--run.<name>`); the others keep their defaults.
     """
@@ -120,12 +120,12 @@ class Execution(ExecutionSettings):
     checksum: str | None = Field(None, description="sha256 of the source")
     licence: str | None = Field(None, description="licence of the source, carried into model cards")
     vectors: dict[str, object] | None = Field(
-        None, description="of an encoder: how its models make them, by its files"
+        None, description="of an encoder: how its models make vectors, as its files describe it"
     )
     plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
     heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
     endpoint: dict[str, object] | None = Field(
-        None, description="of a language model that a server runs: how it is asked"
+        None, description="of a language model that a server runs: how it is queried"
     )
     counts: dict[str, int] | None = Field(
         None, description="how much the source is expected to hold"
@@ -143,17 +143,17 @@ class Settings(Section):
     )
     seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
     seeds: Distinct[Seed] | None = Field(
-        None, description="tables' rows are planned once per seed; null: `seed` alone"
+        None, description="tables' rows are planned once per seed; null: only `seed`"
     )
     stand_in: str | dict[str, str] | None = Field(
-        None, description="searched instead of papers' datasets, or of each"
+        None, description="dataset searched instead of papers' datasets, or one for each of them"
     )
     train_on: str | None = Field(
         None, description="dataset of models that name none; null: the one that is searched"
     )
     recipes: Items[str] = Field(
         (),
-        description="files of config/recipes/, each laid upon those before it and those that it names",
+        description="files of config/recipes/, each merged over those before it and those that it names",
     )
     plugins: Items[str] = Field(
         (), description="files, or names of installed plugins, that add losses, formats, stages"
@@ -180,7 +180,7 @@ class Settings(Section):
         {}, description="also config/indexes/; `<dual encoder>@<name>` is a run"
     )
     models: dict[str, ModelEntry] = Field(
-        {}, description="trained models; null: none of a recipe's, `like`: a base"
+        {}, description="trained models; null leaves out a recipe's, `like` names a base"
     )
     datasets: dict[str, SerializeAsAny[Dataset]] = Field(
         {}, description="datasets, also those of config/datasets/"
@@ -203,13 +203,13 @@ class Settings(Section):
     )
 
     def section(self, name: str, kind: type[_SectionType]) -> _SectionType:
-        """Return the value of a key that a plugin adds by `register_section`, of the type that it has there."""
+        """Return the value of a key that a plugin adds by `register_section`, with the type that it has there."""
         value = getattr(self, name)
         assert isinstance(value, kind)
         return value
 
     def entries(self, block: str, kind: type[_SectionType]) -> dict[str, _SectionType]:
-        """Return the entries of a block, all of a type; none where no plugin adds the block."""
+        """Return the entries of a block, all of one type; an empty mapping if no plugin adds the block."""
         entries: dict[str, _SectionType] = getattr(self, block, {})
         assert all(isinstance(entry, kind) for entry in entries.values())
         return entries
@@ -222,7 +222,7 @@ class Block:
     Attributes:
         by: the key of an entry that chooses its class: its source, method or type.
         classes: the class of an entry, by the value of that key.
-        common: base classes whose keys the reference lists once for all that share them.
+        common: base classes whose keys the reference lists once for all classes that share them.
         is_catalogue: whether the folder config/<name of the key>/ has entries that every configuration may name.
     """
 
@@ -242,7 +242,7 @@ class AddedKey(NamedTuple):
 
 
 _ADDED_KEYS: Declarations[AddedKey] = Declarations()
-# Keys that say what one run asks for, which a layout does not take over from the configuration files that it names.
+# Keys that state what one run asks for; a layout does not take them over from the configuration files that it names.
 RUN_KEYS = {"tables", "systems", "execution", "seed", "seeds"}
 
 
@@ -259,11 +259,11 @@ def register_section(
 
     Args:
         annotation: its type: `Honey`, `dict[str, Hive]`.
-        default: the value of a configuration that does not name it.
-        block: of a mapping to entries of several classes: how these are told apart.
-        of_run: whether it says what one run asks for: it is one of `RUN_KEYS`.
+        default: its value in a configuration that does not name it.
+        block: for a mapping to entries of several classes: how these are distinguished.
+        of_run: whether it states what one run asks for, and so belongs to `RUN_KEYS`.
     Raises:
-        UserError: the name is taken, or is none.
+        UserError: the name is taken, or is not a valid name.
     """
     if name in Settings.model_fields or name in _ADDED_KEYS:
         raise UserError(f"key {name} is registered twice; rename one of them")
@@ -277,12 +277,12 @@ def register_section(
 
 
 def added_blocks() -> dict[str, Block]:
-    """Return the keys of plugins whose entries are of several classes, with these."""
+    """Return key → block for plugins' keys whose entries are of several classes."""
     return {name: key.block for name, key in _ADDED_KEYS.items() if key.block is not None}
 
 
 def catalogues() -> tuple[str, ...]:
-    """Return the keys of which a folder of config/ has entries that every configuration may name."""
+    """Return the keys for which a folder of config/ has entries that every configuration may name."""
     return (*CATALOGUES, *(name for name, block in added_blocks().items() if block.is_catalogue))
 
 

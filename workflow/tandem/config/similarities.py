@@ -17,8 +17,8 @@ class Similarity(Extensible):
 
     type: str = Field(description="decides which further keys there are")
 
-    engine: ClassVar[str] = "lucene"  # which computes it
-    # the kind of stage that makes what a search reads beside the index; its parameters are the score's
+    engine: ClassVar[str] = "lucene"  # the engine that computes it
+    # the kind of stage whose artifact a search reads in addition to the index; its parameters are those of the score
     stage: ClassVar[str] = ""
 
     @classmethod
@@ -48,7 +48,7 @@ def register_similarity(options: type[Similarity]) -> None:
 
 
 def _check_type(value: Any) -> Any:
-    """Return what may be a score; refuse a type that is not known."""
+    """Return a value that may be a score; refuse a type that is not known."""
     name = value.get("type") if isinstance(value, dict) else None
     if isinstance(name, str) and name not in SIMILARITIES:
         raise problem(f".type is {name}; allowed: {', '.join(SIMILARITIES)}")

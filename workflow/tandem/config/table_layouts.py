@@ -7,11 +7,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from tandem.config.base import Items, Section, problem
 from tandem.plugins import Declarations
 
-# By ending of a file: `module:function` of a filled table, its grids of texts and the CSV's path that returns its text;
-# CSV, JSON and Markdown are always written.
+# By ending of a file: `module:function` that returns the file's text from a filled table, its grids of texts and the
+# CSV's path. CSV, JSON and Markdown are always written.
 TABLE_FORMATS: Declarations[str] = Declarations()
-# By key of a layout: `module:function` that computes what the key asks for: `costs` of a score artifact, `orders` of a
-# filled table's layout, columns, positions and blocks of scores.
+# By key of a layout: `module:function` that computes what the key asks for. `costs` is a function of a score artifact,
+# `orders` of a filled table's layout, columns, positions and blocks of scores.
 TABLE_PARTS: Declarations[str] = Declarations()
 _USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
@@ -65,7 +65,7 @@ RowNamed = Annotated[RowReference, _row]
 
 
 class Order(Section):
-    """An order of two rows that papers report; the table says whether it holds here."""
+    """An order of two rows that papers report; the table states whether it holds here."""
 
     claim: str = Field(description="in words: `dense > lexical`")
     higher: RowNamed = Field(
@@ -213,8 +213,9 @@ DEVIATIONS, EXACT, WIDEST = 3.0, 0.02, 3.0
 class Band(Section):
     """How near a number must come to what is expected: an entry of config/papers/bands.yaml.
 
-    It holds for every number that all its keys among `table` … `measure` fit. What was measured here has `sd` and no
-    tolerance: three standard deviations over seeds, without exception, and no band where these are more than 3 points.
+    It applies to every number that fits all of its keys from `table` to `measure`. What was measured here has `sd` and
+    no tolerance: the tolerance is always three standard deviations over seeds, and a band of more than 3 points is
+    refused.
     """
 
     table: str | None = Field(None, description="paper/table")
@@ -229,10 +230,10 @@ class Band(Section):
     measure: str | None = Field(None, description="as ir-measures names it")
     value: float | None = Field(
         None,
-        description="in percent, of gains and counts (DCG@k, NumRet) as it is; absent: what the paper prints",
+        description="in percent, except gains and counts (DCG@k, NumRet); absent: what the paper prints",
     )
     tolerance: float | None = Field(None, ge=0, description="|ours - value| up to this is a match")
-    near: float | None = Field(None, ge=0, description="up to this is near, beyond is off")
+    near: float | None = Field(None, ge=0, description="up to this it is near, beyond it is off")
     sd: float | None = Field(
         None, ge=0, description="of what was measured here: standard deviation over the seeds"
     )
@@ -277,8 +278,8 @@ class Band(Section):
         return self
 
 
-# What a user may write into a file of its own: name of its schema → its model, and the heading of its keys in the
-# reference.
+# Files that a user may write apart from the configuration: name of the schema → the model, and the heading of its keys
+# in the reference.
 LAYOUT_FILES: Declarations[tuple[type[Section], str]] = Declarations(
     [("layout", (TableLayout, "Layouts of tables")), ("bands", (Band, "Tolerance bands"))]
 )

@@ -41,30 +41,30 @@ _TERM_KEYS = ("passage_centric", "regularise")  # of `DualTrain`: each is an ent
 _OBJECTIVE_KEYS = ("live_negatives",)  # of `DualTrain`: each is an entry of `OWN_OBJECTIVES`
 
 
-# By key of `DualTrain`: `module:function` of `(train, state, terms)`, the terms of a batch's loss and what they are of
-# (`training.objectives.dual.InBatch`), that returns them with its own.
+# By key of `DualTrain`: `module:function` of `(train, state, terms)` that returns the terms of a batch's loss with its
+# own. `state` is what they are computed from (`training.objectives.dual.InBatch`).
 BATCH_TERMS: Declarations[str] = Declarations(keys=_TERM_KEYS)
 # By name: `module:function` of groups of parameters and the peak learning rate that returns an optimiser.
 OPTIMIZERS: Declarations[str] = Declarations(
     (name, f"training.optimizer:make_{name}") for name in ("adamw", "adam")
 )
-# By name: `module:function` of what is learned (`dual`, `cross`, `joint`), the objective, the lists and `train` that
-# returns `train` with what follows from these; under the one name `budget` what `budget_minutes` pays for.
+# By name: `module:function` of what is learned (`dual`, `cross`, `joint`), the objective, the lists and `train`. It
+# returns `train` with the values that follow from these. `budget_minutes` needs the name `budget`.
 FITS: Declarations[str] = Declarations()
-# By key of `DualTrain`, and role of an input: `module:function` of a model's job and the rows of queries that returns
-# how an epoch's instances are arranged (`training.instances.Instances`).
+# By key of `DualTrain`, which is also the role of an input: `module:function` of a model's job and the rows of queries.
+# It returns how an epoch's instances are arranged (`training.instances.Instances`).
 ARRANGEMENTS: Declarations[str] = Declarations(keys=("topics",))
 
 
 @dataclass(frozen=True)
 class OwnObjective:
-    """Describe what a model learns by in the place of its lists alone, where a key is set.
+    """Describe the objective that replaces that of a model's lists if a key is set.
 
     The key is one of `DualTrain`, or one of a cross-encoder's entry.
 
     Attributes:
         start: `module:function` of `(job, model, tokens, train, positives, budget, world)` that returns the objective.
-        check: refuses what does not fit, by `problem`; it gets what has the key.
+        check: refuses what does not fit, by `problem`; its argument is the section that has the key.
         chance: its loss if all scores are equal; None: that of the lists.
     """
 
@@ -77,7 +77,7 @@ OWN_OBJECTIVES: Declarations[OwnObjective] = Declarations(keys=(*_OBJECTIVE_KEYS
 
 
 def register_own_objective(key: str, objective: OwnObjective) -> None:
-    """Add what a model learns by where a key is set; `@plans_objective` (`tandem.plan.context`) plans a dual one's."""
+    """Add the objective if a key is set; `@plans_objective` (`tandem.plan.context`) plans that of a dual encoder."""
     OWN_OBJECTIVES[key] = objective
 
 
@@ -86,9 +86,9 @@ class TeachingCode:
     """Describe how `distil` is learned, each piece of code as `module:name`.
 
     Attributes:
-        loss: `(train)` of a `training.objectives.ListLoss` that learns from the scores of a batch's lists.
-        in_batch: `(job, train)` of a `training.objectives.dual.BatchTeacher`, of `distil.in_batch`.
-        draws: `(train) -> (draw, labels)` of `training.instances.Instances`, of `margin_bins` and `groups`.
+        loss: `(train) -> training.objectives.ListLoss`, which learns from the scores of a batch's lists.
+        in_batch: `(job, train) -> training.objectives.dual.BatchTeacher`, for `distil.in_batch`.
+        draws: `(train) -> (draw, labels)` of `training.instances.Instances`, for `margin_bins` and `groups`.
         check: refuses what does not fit, by `problem`.
     """
 
@@ -103,7 +103,7 @@ QUERY_COPIES: Declarations[str] = Declarations(keys=("self_teaching",))
 
 
 def register_query_copies(key: str, start: str) -> None:
-    """Add what a dual encoder learns from copies of a batch's queries where a key is set."""
+    """Add what a dual encoder learns from copies of a batch's queries if a key is set."""
     QUERY_COPIES[key] = start
 
 
@@ -111,18 +111,18 @@ TEACHING: Declarations[TeachingCode] = Declarations()  # under the one name `dis
 
 
 def register_teaching(code: TeachingCode) -> None:
-    """Say how a teacher's scores are learned."""
+    """Set the code by which a teacher's scores are learned."""
     TEACHING[_TAUGHT] = code
 
 
 @dataclass(frozen=True)
 class AdapterCode:
-    """Describe how encoders learn where a key of a model is set, each piece of code as `module:function`.
+    """Describe how encoders learn if a key of a model is set, each piece of code as `module:function`.
 
     Attributes:
-        add: `(models, options)` that freezes the encoders among models and adds what learns in their place.
+        add: `(models, options)` that freezes the encoders among models and adds weights that learn in their place.
         save: `(encoder, folder)` that returns the plain encoder that is saved; it may write more into the folder.
-        mark: the attribute that layers have where the code has been added.
+        mark: the attribute of layers to which the code has been added.
     """
 
     add: str
@@ -135,12 +135,12 @@ ADAPTERS: Declarations[AdapterCode] = Declarations(keys=("lora",))
 
 
 def register_adapters(key: str, code: AdapterCode) -> None:
-    """Add how encoders learn where a key of a model is set."""
+    """Add how encoders learn if a key of a model is set."""
     ADAPTERS[key] = code
 
 
 def find_code(codes: Mapping[str, _Code], name: str, key: str) -> _Code:
-    """Return what a package has registered under a name for a key that is set; without it the key is refused."""
+    """Return what a package has registered under a name for a key that is set; refuse the key if nothing is."""
     if name not in codes:
         raise problem(
             f".{key}: nothing learns by it; leave the key out, or load a plugin that does"
@@ -167,7 +167,7 @@ class Lora(Section):
     ] = Field(None, description="names of linear layers; null or all-linear: all")
     bits: IfSet[Literal[4] | None] = Field(
         None,
-        description="of a weight that stays: 4 as in QLoRA (NF4, by bitsandbytes); null: its own",
+        description="of a weight that does not learn: 4 as in QLoRA (NF4, by bitsandbytes); null: its own",
     )
 
     @model_validator(mode="after")
@@ -207,7 +207,7 @@ class Optimisation(Section):
 
 
 class PartTrain(Section):
-    """What one part of a joint training has of its own."""
+    """Values of one part of a joint training, instead of those of both."""
 
     lr: float | None = Field(None, gt=0, description="peak learning rate; null: that of both")
     dropout: float | None = Field(None, ge=0, lt=1, description="null: that of both")
@@ -234,7 +234,7 @@ class Train(Optimisation):
     freeze_layers: IfSet[int] = Field(
         0,
         ge=0,
-        description="the embeddings and so many of the lowest layers of each encoder do not learn; 0: all learn",
+        description="the embeddings and this many of the lowest layers of each encoder do not learn; 0: all learn",
     )
     sizes: Literal["given", "data"] = Field(
         "given",
@@ -245,7 +245,7 @@ class Train(Optimisation):
         "dev", description="dev: the best checkpoint, the start too; last: the end"
     )
     patience: int | None = Field(
-        3, ge=1, description="of `choose: dev`: end after so many validations without a gain"
+        3, ge=1, description="of `choose: dev`: end after this many validations without a gain"
     )
     checkpoints: int | None = Field(
         None, ge=1, description="train in this many stages, each validated during the next"
@@ -268,22 +268,23 @@ class Train(Optimisation):
 
     @property
     def validates(self) -> bool:
-        """Whether a training measures itself on the way; with `checkpoints` other jobs do."""
+        """Whether a training validates itself while it runs; with `checkpoints` other jobs do."""
         return self.validate_every is not None or (self.choose == "dev" and not self.checkpoints)
 
     @property
     def undecisive(self) -> tuple[str, ...]:
-        """Keys that decide nothing, whose values are thus no part of a model's key.
+        """Keys that decide nothing here, so that their values are no part of a model's key.
 
-        `budget_minutes` says how long is trained, `sizes: data` how large batches are; validations are those of
-        `validates`, and `patience` is of `choose: dev`. (`epochs` stays where `steps` decides: recipes have both.)
+        With `budget_minutes`, `steps` and `epochs` decide nothing; with `sizes: data`, nor do the sizes of batches and
+        the learning rate. Validations have keys only if `validates`, and `patience` counts only with `choose: dev`.
+        (`epochs` stays a part of the key if `steps` decides, since recipes have both.)
         """
         keys: list[str] = []
         if self.budget_minutes is not None:
             keys += ["steps", "epochs"]
         if self.sizes == "data":
             keys += ["lr", "queries_per_batch"]
-            if self.positives == 1:  # else it is above them
+            if self.positives == 1:  # else `list_size` must be larger than them
                 keys += ["list_size"]
         if not self.validates:
             keys += ["validation_queries", "validation_depth"]
@@ -309,12 +310,12 @@ class Train(Optimisation):
 class RankGroup(Section):
     """A range of a list's ranks under its teacher, and how many of its passages a visit draws."""
 
-    last_rank: int = Field(ge=1, description="where it ends; it begins behind the group before")
+    last_rank: int = Field(ge=1, description="where it ends; it begins after the group before")
     passages: int = Field(ge=1, description="how many are drawn; of the first group all")
 
 
 class SingleTrain(Train, TakesLosses):
-    """How one model is trained, unlike two together."""
+    """How a single model is trained, as opposed to two together."""
 
     losses = (("loss", supervision),)
 
@@ -326,14 +327,16 @@ class SingleTrain(Train, TakesLosses):
     resample: bool = Field(
         True,
         exclude_if=bool,
-        description="draw negatives anew at each visit; false: a positive's stay (not by query)",
+        description="draw negatives anew at each visit; false: a positive keeps its own (not for instance: query)",
     )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(
         None, description="learn from a teacher's scores of the lists too"
     )
     margin_bins: IfSet[int | None] = Field(
-        None, ge=2, description="draw negatives evenly from so many ranges of the teacher's margins"
+        None,
+        ge=2,
+        description="draw negatives evenly from this many ranges of the teacher's margins",
     )
     groups: IfSet[Items[RankGroup]] = Field(
         (),
@@ -375,7 +378,7 @@ PERTURBATIONS = get_args(Perturbation)
 
 
 class SelfTeaching(Section):
-    """How a dual encoder learns to rank for a broken query as it does for the query (self-teaching)."""
+    """How a dual encoder learns to rank for a query with typos as it does for the query itself (self-teaching)."""
 
     kinds: Distinct[Perturbation] = Field(
         ("keyboard", "swap", "drop", "double"),
@@ -397,7 +400,7 @@ class DualTrain(SingleTrain):
     )
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
     matryoshka: IfSet[Items[Count]] = Field(
-        (), description="the loss also of vectors cut to so many numbers: [256, 128]"
+        (), description="compute the loss also of vectors cut to these lengths: [256, 128]"
     )
     co_training: IfSet[float | None] = Field(
         None,
@@ -416,8 +419,8 @@ class DualTrain(SingleTrain):
     live_negatives: IfSet[int | None] = Field(
         None,
         ge=1,
-        description="ADORE: each step retrieves so many passages for its queries and learns from them; the vectors of "
-        "passages stay as the start has them, so the query's tower learns alone",
+        description="ADORE: each step retrieves this many passages for its queries and learns from them; the vectors "
+        "of passages stay as the start has them, so only the query's tower learns",
     )
 
     @property
@@ -508,7 +511,8 @@ class JointTrain(Train, TakesLosses):
     losses = (("semantics", distillation), ("supervision", supervision))
 
     semantics: Distillation = Field(
-        "paper", description="how the retriever learns from the re-ranker; paper: both do"
+        "paper",
+        description="how the retriever learns from the re-ranker; paper: each learns from the other",
     )
     temperature: float = Field(
         1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one"
@@ -527,11 +531,9 @@ class JointTrain(Train, TakesLosses):
         exclude_if=is_one,
         description="weight of the distillation; if equal to queries_per_batch: Eq. 4 without 1/N",
     )
-    retriever: IfSet[PartTrain | None] = Field(
-        None, description="what the retriever has of its own"
-    )
-    reranker: IfSet[PartTrain | None] = Field(None, description="what the re-ranker has of its own")
+    retriever: IfSet[PartTrain | None] = Field(None, description="values of the retriever only")
+    reranker: IfSet[PartTrain | None] = Field(None, description="values of the re-ranker only")
 
     def part(self, name: str) -> PartTrain:
-        """Return what a part, `dual` or `cross`, has of its own."""
+        """Return the values that a part, `dual` or `cross`, has of its own."""
         return (self.retriever if name == "dual" else self.reranker) or PartTrain()

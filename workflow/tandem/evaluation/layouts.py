@@ -1,6 +1,6 @@
 """Read and resolve a table's layout: its rows with their baselines and printed values, its columns, its bands.
 
-config/papers/<paper>/<table>.yaml names the rows; printed.csv beside the layouts holds what papers print. Planning
+config/papers/<paper>/<table>.yaml names the rows; printed.csv next to the layouts holds what papers print. Planning
 resolves a layout once and writes it, with the scores of its rows, as a `TablePlan`: all that `table` reads.
 """
 
@@ -20,13 +20,13 @@ from tandem.config.table_layouts import Band, RowReference, TableColumn, TableLa
 from tandem.data.reading import iterate_lines, parse_score
 from tandem.errors import UserError
 
-# (system, first stage); the first stage is empty where nothing is re-ranked
+# (system, first stage); the first stage is empty if nothing is re-ranked
 System = tuple[str, str]
 WRONG_NOTE_PREFIX = "wrong: "  # how the note of a number known to be wrong begins
 
 
 def name_system(system: System) -> str:
-    """Return `CE w/ DE Neg on BM25`, or the system alone."""
+    """Return `CE w/ DE Neg on BM25`, or only the system."""
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
 
 
@@ -37,14 +37,14 @@ class Column(TableColumn):
 
     @property
     def id(self) -> str:
-        """Return the text that tells a column from all others: `RR@10`, `natural-questions RR@10`."""
+        """Return the text that distinguishes a column from all others: `RR@10`, `natural-questions RR@10`."""
         return f"{self.dataset} {self.measure}".strip()
 
     @property
     def label(self) -> str:
         """Return the name as printed and as ir-measures has it.
 
-        `MRR@10 (RR@10)`, with its dataset where there are several.
+        It is `MRR@10 (RR@10)`, with its dataset if there are several.
         """
         both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
         dataset = self.dataset_name or self.dataset
@@ -77,7 +77,7 @@ class _SourceTable(NamedTuple):
 class LayoutRow(TableRow):
     """Describe a system: its row of the file, the row that it is tested against, and the paper's values.
 
-    `wrong` tells by column why a printed value is known to be wrong.
+    `wrong` maps a column to the reason why its printed value is known to be wrong.
     """
 
     run: str = ""
@@ -129,21 +129,23 @@ class PlannedRow(Model):
 
     system: str
     first_stage: str = ""
-    scores: str = ""  # folder of the score artifact; empty where it has none
+    scores: str = ""  # folder of the score artifact; empty if there is none
     absent: str = ""
     dataset: str = ""
-    collection: str = ""  # what `dataset` is to the layout: `msmarco` of `msmarco-titles`
+    collection: str = ""  # the layout's name for `dataset`: `msmarco` for `msmarco-titles`
     split: str = ""
-    column: str = ""  # the layout's dataset whose columns it fills; empty where the layout has one
+    column: str = (
+        ""  # the layout's dataset whose columns it fills; empty if the layout has only one
+    )
     seed: int = 0
     run: str = ""  # the key that its scores must be of; empty for a group of datasets
-    instead: str = ""  # which datasets stand in where its models are trained
-    # an earlier row with the same scores: this configuration does not tell the two apart
+    instead: str = ""  # datasets that stand in for those its models are trained on
+    # an earlier row with the same scores: this configuration does not distinguish the two
     same_as: str = ""
 
     @property
     def id(self) -> System:
-        """Return the row."""
+        """Return what identifies the row."""
         return self.system, self.first_stage
 
 
@@ -364,7 +366,7 @@ def _read_printed_values(
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     """Return a row's printed values by column, and why some of them are known to be wrong.
 
-    A `UserError`, beginning with `where`, for a system or measure that the table does not print, or prints several of.
+    A `UserError`, beginning with `where`, for a system or measure that the table does not print, or prints repeatedly.
     """
     value = row.printed
     if value is None or isinstance(value, dict):
@@ -416,7 +418,7 @@ def _is_of_column(line: Printed, column: Column) -> bool:
 
 def read_printed(path: Path, source: str, table: str) -> _SourceTable:
     """Return the printed percentages of a table; a `UserError` without it, or for a value that is not a number."""
-    status = path.stat() if path.is_file() else None  # what is missing is named by the reader
+    status = path.stat() if path.is_file() else None  # the reader names a missing file
     printed = _read_percentages(path, status and (status.st_mtime_ns, status.st_size))
     lines = []
     for where, row in printed:
@@ -441,7 +443,7 @@ def _read_percentages(path: Path, state: tuple[int, int] | None) -> list[tuple[s
 
 def read_csv_rows(path: Path, columns: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (`file:line`, row) of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
-    # the reader of data counts lines, and names those that are no UTF-8
+    # the reader of data counts lines, and names those that are not UTF-8
     rows = csv.DictReader((line for _, line in iterate_lines(path)), strict=True)
     try:
         if rows.fieldnames != columns:

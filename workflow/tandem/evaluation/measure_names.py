@@ -1,6 +1,6 @@
-"""Parse names of measures, which are those of ir_measures. Planning imports this: no numerical libraries.
+"""Parse names of measures, which are those of ir_measures. Planning imports this, so no numerical library is imported.
 
-Packages add providers. The script gdeval is not asked: queries whose ids end alike (`a-1`, `b-1`) are the same to it.
+Packages add providers. The script gdeval is not used: queries whose ids end alike (`a-1`, `b-1`) are the same to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from tandem.errors import UserError, nearest
 from tandem.stages.evaluation import MEASURE_PROVIDERS
 from tandem.store.job import load
 
-_COUNTS = ("NumQ", "NumRel", "NumRet")  # of ir_measures' measures those that are no shares
+_COUNTS = ("NumQ", "NumRel", "NumRet")  # measures of ir_measures that are not shares
 
 
 @cache
@@ -30,8 +30,8 @@ def collect_providers() -> providers.FallbackProvider:
 def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
     """Return ir_measures' objects for names such as `RR@10`, `Success@1`, `nDCG@10`, `AP`, `P(rel=2)@5`.
 
-    A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, or the same
-    measure twice, or by another name than its results have (`MRR@10` or `RR(cutoff=10)` for `RR@10`).
+    A `UserError` for an unknown measure, one without its cutoff, one that no installed provider computes, one that is
+    listed twice, or one with a name that its results do not have (`MRR@10` or `RR(cutoff=10)` for `RR@10`).
     """
     parsed = [_parse(name) for name in names]
     if not parsed:
@@ -126,9 +126,9 @@ def _show_form(base: str) -> str:
 def is_share(name: str) -> bool:
     """Return whether a measure is a share, which is shown in percent; gains and counts are shown as they are.
 
-    A measure of a package's says so by an attribute of this name.
+    A measure of a package states this by an attribute of this name.
     """
-    collect_providers()  # whose modules register their measures
+    collect_providers()  # the providers' modules register their measures
     try:
         measure = ir_measures.parse_measure(name)
     except (NameError, ValueError):  # one that only a paper prints

@@ -1,8 +1,8 @@
 """Compute measures per query, from one ranking for all of them.
 
 Each evaluation tool breaks ties in its own way (trec_eval: document id descending; the MS MARCO script: the order
-of the file). Here the ranking is fixed first, by (score descending, document id ascending), and a provider is handed
-the scores n, n-1, …, 1 in that order, so that no tie is left for it to break. A released run may be read in trec_eval's
+of the file). Here the ranking is fixed first, by (score descending, document id ascending), and a provider gets the
+scores n, n-1, …, 1 in that order, so that no tie is left for it to break. A released run may be read in trec_eval's
 order: `runs.<name>.ties`.
 """
 
@@ -22,7 +22,7 @@ from tandem.evaluation.measure_names import collect_providers
 Qrels = dict[str, dict[str, int]]
 ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_PER_EVALUATION = 1000
-# Files of stages that choose by a measure: what they chose, and all that they tried with its value.
+# Files of stages that choose by a measure: what they chose, and all candidates with their values.
 CHOSEN = "chosen.json"
 GRID = "grid.csv"
 
@@ -39,7 +39,7 @@ class Evaluation:
 def list_answerable(qrels: Qrels) -> list[str]:
     """Return the queries with at least one relevant judgement (of 1 or more); every mean is divided by their number.
 
-    The same denominator as the MS MARCO script's, which divides by the number of reference queries, in the run or not.
+    The MS MARCO script has the same denominator: it divides by the number of reference queries, in the run or not.
     """
     return [
         query
@@ -82,7 +82,7 @@ def evaluate(
             raise UserError(
                 f"measures: one of {names} divides by 0 for these qrels; name others"
             ) from None
-    for measure in measures:  # those of queries and judgements, whatever the run lists
+    for measure in measures:  # measures of queries and judgements do not depend on the run
         if measure.NAME == "NumRel":
             values[:, columns[measure]] = [
                 sum(grade > 0 for grade in qrels[query].values()) for query in queries
@@ -95,7 +95,8 @@ def evaluate(
 def _group(measures: Sequence[ir_measures.Measure]) -> list[list[ir_measures.Measure]]:
     """Split measures into groups that may be computed in one call.
 
-    In one call ir_measures computes measures without gains by the gains of another one, and so with `judged_only`.
+    In one call, ir_measures would compute measures without gains by the gains of another measure; the same holds for
+    `judged_only`.
     """
     groups: dict[tuple[str, bool], list[ir_measures.Measure]] = {}
     for measure in measures:
@@ -110,12 +111,12 @@ def _number_down(ranking: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
-    """Return a warning if the best value that was tried is 0, as the first candidate was taken then; else none."""
+    """Return a warning if the best value of all candidates is 0, since the first one is taken then; else no line."""
     return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
 
 
 def count_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
-    """Return how many of a query's results `skip_excluded` leaves out at most: so much deeper a cutoff may look."""
+    """Return how many of a query's results `skip_excluded` leaves out at most: a cutoff may look this much deeper."""
     excluded = [list(judged.values()).count(EXCLUDED) for judged in qrels.values()]
     return max(excluded, default=0) + ignore_identical_ids
 
@@ -123,9 +124,9 @@ def count_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
 def skip_excluded(
     run: Iterable[ScoredRanking], qrels: Qrels, ignore_identical_ids: bool = False
 ) -> Iterator[ScoredRanking]:
-    """Yield a run without the results that the qrels grade `EXCLUDED` and, where so set, those with the query's own id.
+    """Yield a run without the results that the qrels grade `EXCLUDED` and, if so set, those with the query's own id.
 
-    The latter is BEIR's rule where queries come from the corpus: beir-cellar/beir,
+    The latter is BEIR's rule if queries come from the corpus: beir-cellar/beir,
     `EvaluateRetrieval.evaluate(ignore_identical_ids=True)`.
     """
     for query, docs, scores in run:

@@ -28,7 +28,7 @@ from tandem.store.job import Draft, Job, writing
 class Relevance:
     """Hold what a run is measured against: the queries that count, in file order, and their qrels.
 
-    `source` is `qrels`, `labels` or `match`.
+    `source` is where these come from: `qrels`, `labels` or `match`.
     """
 
     queries: list[str]
@@ -42,9 +42,9 @@ def read_relevance(
     measures: Sequence[ir_measures.Measure],
     ignore_identical_ids: bool = False,
 ) -> Relevance:
-    """Return the queries and qrels of a split by inputs: dataset, run and, if present, match, labels, subset, others.
+    """Return a split's queries and qrels from the inputs dataset, run and, if present, match, labels, subset, others.
 
-    A `UserError` for inputs that do not fit, measures that matches cannot give, or nothing left to score.
+    A `UserError` for inputs that do not fit, measures that matches do not allow, or no query left to score.
     """
     collection = Collection(inputs["dataset"])
     if "match" in inputs:
@@ -68,7 +68,7 @@ def read_relevance(
             raise UserError(
                 f"{labels.folder}: split {split} has no relevant judgement; nothing to score"
             )
-    # only the queries that it names for the split, or all others
+    # keep only the queries that the input names for the split, or all others
     for role in {"subset", "others"} & inputs.keys():
         path = inputs[role].path(QUERIES)
         names = pq.read_table(path, columns=["query_id"], filters=[("split", "==", split)])[
@@ -93,7 +93,7 @@ def _read_matches(
 ) -> Relevance:
     """Return qrels of matches: a matched passage has relevance 1, and all questions with answers count, as in DPR.
 
-    Refused are measures that need to know every relevant passage, or more of the run than was matched.
+    Refuse measures that need every relevant passage, or more of the run than was matched.
     """
     match = inputs["match"]
     run = inputs["run"]
@@ -140,10 +140,10 @@ class ScoreSummary(BaseModel):
 def run(job: Job[ScoreParams]) -> None:
     """Score a run against the relevance of a split, or average the scores of a group's members.
 
-    Inputs: dataset, run; of a group the scores `member.0`, `member.1`, …
-    Relevance is that of the dataset's qrels, unless an input says otherwise: `match` (matches.parquet of this run:
-    all questions with answers count) or `labels` (qrels.parquet). An input `subset` (queries.parquet) leaves only the
-    queries it names, `others` (likewise) those that it does not name.
+    Inputs: dataset, run; for a group the scores `member.0`, `member.1`, …
+    Relevance is that of the dataset's qrels, unless an input replaces it: `match` (matches.parquet of this run: all
+    questions with answers count) or `labels` (qrels.parquet). With an input `subset` (queries.parquet) only the queries
+    that it names are scored, with `others` (likewise) those that it does not name.
     Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
     statistics.json (`ScoreSummary`).
     """
@@ -182,7 +182,7 @@ def run(job: Job[ScoreParams]) -> None:
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str, int]:
     """Return the values of a run, where its relevance comes from, and how many queries have too few results.
 
-    See `_short`.
+    See `_count_short`.
     """
     params = job.params
     measures = parse_measures(job.params.measures)
@@ -208,9 +208,9 @@ def _count_short(
     measures: Sequence[ir_measures.Measure],
     ignore: bool,
 ) -> int:
-    """Count the queries that have fewer results than the measures look at, because some of theirs do not count.
+    """Count the queries that have fewer results than the measures look at, because some of their results do not count.
 
-    `ignore` says whether a passage with the query's own id does not count.
+    With `ignore`, a passage with the query's own id does not count.
     """
     if not ignore and not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
@@ -227,7 +227,7 @@ def _count_short(
 def average_members(job: Job[ScoreParams], members: Sequence[str]) -> Evaluation:
     """Return a group's values: each member counts as one query with its mean, so that the mean is that of the members.
 
-    As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
+    BEIR reports CQADupStack in this way: the mean over its twelve forums, whatever their size.
     """
     rows = []
     for member in job.many("member"):

@@ -1,4 +1,4 @@
-"""Test whether two systems differ by more than chance, query by query, and tell how sure a mean is.
+"""Test whether two systems differ by more than chance, query by query, and compute how certain a mean is.
 
 All work on matrices: rows are queries, columns are comparisons (or systems) that share them. Signs and resamples are
 drawn once for all columns, so that a column's result does not depend on its neighbours.
@@ -11,7 +11,7 @@ from scipy.special import fdtri, stdtr, stdtrit
 
 from tandem.data.columns import Floats64
 
-# queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+# number of queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
 MOST_ENUMERATED = 14
 CELLS_PER_BLOCK = 4_000_000  # of a block of draws: 32 MB of float64
 _SIGN_PATTERNS = 100_000
@@ -88,17 +88,17 @@ def run_seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Flo
 
         t = mean / sqrt((E + MS_q) / (S Q)),   E = max(0, MS_s - m MS_e),
 
-    where m MS_e is the median that MS_s has where seeds do not matter. E has S - 1 degrees of freedom and MS_q has
+    where m MS_e is the median that MS_s has if seeds do not matter. E has S - 1 degrees of freedom and MS_q has
     Q - 1, so p is such that t is the mean of their quantiles, weighted by their parts of the variance:
 
         t = (E t_{S-1, 1-p/2} + MS_q t_{Q-1, 1-p/2}) / (E + MS_q).
 
-    Where seeds dominate that is the t test over seeds; where their mean square is no larger than the rest explains,
-    that over queries. Of two seeds MS_s is one squared difference, which is often small by chance: E is all of it.
-    The variance is at least that of seeds alone.
+    If seeds dominate, this is the t test over seeds; if their mean square is no larger than the rest explains, it is
+    the t test over queries. With two seeds, MS_s is one squared difference, which is often small by chance: E is then
+    all of MS_s. The variance is at least that of the seeds only.
 
     The means over seeds also go through `run_randomisation_test`, which assumes no distribution, and p is the larger of
-    the two. Where all seeds have the same differences that is all.
+    the two. If all seeds have the same differences, p is that of the randomisation test only.
     Sources: Clark, The Language-as-Fixed-Effect Fallacy, 1973 (quasi-F); Judd, Westfall and Kenny, 2012, for t. The
     weighted quantiles: Cochran and Cox, Experimental Designs, 1950. Satterthwaite's degrees of freedom, estimated by
     MS_s itself, are too many wherever MS_s is small by chance: p < 0.05 came out in .11 of experiments with two seeds
@@ -106,7 +106,7 @@ def run_seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Flo
 
     Args:
         differences: system minus baseline, shape (seeds, queries, comparisons).
-        samples: of `run_randomisation_test`.
+        samples: as in `run_randomisation_test`.
     Returns:
         p per comparison, shape (comparisons,).
     """
@@ -115,7 +115,7 @@ def run_seeded_test(differences: Floats64, samples: int = _SIGN_PATTERNS) -> Flo
     differs_by_seed = (differences != differences[0]).any(axis=(0, 1))
     if queries > 1 and differs_by_seed.any():
         error, share = _cross_factors(differences[..., differs_by_seed])
-        # Without any variance of seeds' and queries' means there is no t: the randomisation test stands alone.
+        # Without any variance of seeds' and queries' means there is no t, only the randomisation test.
         has_error = error > 0
         tested = np.flatnonzero(differs_by_seed)[has_error]
         mean = differences[..., tested].mean(axis=(0, 1))
@@ -175,8 +175,8 @@ def compute_margins(
 ) -> Floats64:
     """Return half the width of an interval of a mean difference: what the test may have missed.
 
-    By the bootstrap over queries of the means over seeds; where seeds differ at least that of `run_seeded_test`, with
-    queries and seeds as random factors.
+    It is that of the bootstrap over queries of the means over seeds. If seeds differ, it is at least that of
+    `run_seeded_test`, with queries and seeds as random factors.
 
     Args:
         differences: system minus baseline, shape (seeds, queries, comparisons).
@@ -195,7 +195,7 @@ def compute_margins(
 
 
 def _iterate_blocks(total: int, width: int) -> Iterator[int]:
-    """Yield numbers of rows of this width that add up to the total, each a block of `CELLS_PER_BLOCK` at most."""
+    """Yield numbers of rows that add up to the total: blocks of at most `CELLS_PER_BLOCK` cells, or of one row."""
     size = max(1, CELLS_PER_BLOCK // max(width, 1))
     for start in range(0, total, size):
         yield min(size, total - start)
@@ -240,8 +240,8 @@ def bootstrap_mean(
     means = []
     for rows in _iterate_blocks(resamples, queries):
         draws = generator.integers(0, queries, (rows, queries))
-        # How often each query was drawn: the mean is then one product for all columns. Resamples count in cells of
-        # their own, `queries` cells each.
+        # Count how often each query was drawn: the mean is then one product for all columns. Each resample counts in
+        # `queries` cells of its own.
         cells = draws + queries * np.arange(rows)[:, None]
         counts = np.bincount(cells.ravel(), minlength=rows * queries).reshape(rows, queries)
         means.append(counts.astype(np.float64) @ values / queries)

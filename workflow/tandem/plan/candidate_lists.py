@@ -173,7 +173,7 @@ def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
     """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
 
     A BM25 score is 0 if no term is shared, a cosine at a right angle. Logits, ranks and fused scores have no such zero:
-    adding a constant does not change what they say, so that a share of them means nothing.
+    adding a constant does not change their meaning, so that a share of them means nothing.
     """
     below = lists.below_positive
     if below is None or below.by:
@@ -234,7 +234,7 @@ def _deepest(lists: Candidates) -> int:
 
 
 def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[str, Stage]:
-    """Plan the lists that a model is trained on, by role: `candidates`, and of joined ones `candidates.1`, …"""
+    """Plan the lists that a model is trained on, by role: `candidates`, and `candidates.1`, … for joined ones."""
     upstream = {"candidates": _draw(ctx, f"{at}.candidates", lists, data)}
     for number, more in enumerate(lists.also):
         upstream[f"candidates.{number + 1}"] = _draw(

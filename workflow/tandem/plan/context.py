@@ -1,7 +1,7 @@
 """Hold what is planned so far for one configuration, and look up names of its entries.
 
-Every function of planning takes a `Context`. To look up a name is to plan its stage, once, and with it all that the
-stage needs. So needs are listed nowhere, and a cycle of names is noticed where it closes.
+Every function of planning takes a `Context`. The first look-up of a name plans its stage and all stages that this one
+needs. So no list of needs exists, and a cycle of names is noticed where it closes.
 """
 
 import re
@@ -32,8 +32,8 @@ from tandem.stages.evaluation import MEASURE_PROVIDERS
 
 ALWAYS_THERE = ("bm25", "given", "encoder")  # runs that every configuration has
 PARTS = {"dual": "retriever", "cross": "reranker"}  # what a part of a model is called in names
-_SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
-TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
+_SEARCHED = "searched"  # value of a model's `dataset`: the searched one, whatever `train_on` is
+TRAINING = tuple(Training.model_fields)  # options of `execution` for how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
 # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
 EntryKey = tuple[str, str]
@@ -49,24 +49,24 @@ plans_index: Registry[Callable[..., Stage]] = Registry(
     "index", "plans_index", "plan", plans="ctx, passages, name, data, params"
 )
 # By block of the configuration, `fusions`, what its entries mean in a run's expression:
-# `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it,
+# `(ctx, name, split, where, data) -> stage` that writes the run of an entry; `where` is the key that names it.
 plans_run: Registry[Callable[..., Stage]] = Registry(
     "run", "plans_run", "plan", plans="ctx, name, split, where, data"
 )
-# `(ctx, reranked) -> stage` that re-ranks by an entry, which stands behind a `+`.
+# By block: `(ctx, reranked) -> stage` that re-ranks by an entry, which stands behind a `+`.
 plans_reranking: Registry[Callable[..., Stage]] = Registry(
     "re-ranking", "plans_reranking", "plan", plans="ctx, reranked"
 )
-# By block: `(ctx, name) -> stage` that plans an entry which keys name, not a run's expression: see `Context.entry`.
+# By block: `(ctx, name) -> stage` of an entry that is named by keys, not by a run's expression: see `Context.entry`.
 plans_entry: Registry[Callable[..., Stage]] = Registry(
     "entry", "plans_entry", "plan", plans="ctx, name"
 )
-# By source: `(ctx, name, entry) -> stage` of a dataset that not only other datasets go into.
+# By source: `(ctx, name, entry) -> stage` of a dataset that is not made of other datasets only.
 plans_dataset: Registry[Callable[..., Stage]] = Registry(
     "dataset", "plans_dataset", "plan", plans="ctx, name, entry"
 )
-# By source, of an encoder that stages make: `(ctx, name, entry) -> stage` of the encoder, and, if it starts from no
-# other, of what has its tokenizer.
+# By source of an encoder that stages make: `(ctx, name, entry) -> stage` of the encoder (`plans_encoder`) and, if it
+# starts from no other encoder, of the stage that has its tokenizer (`plans_tokenizer`).
 plans_encoder: Registry[Callable[..., Stage]] = Registry(
     "encoder", "plans_encoder", "plan", plans="ctx, name, entry"
 )
@@ -77,27 +77,27 @@ plans_tokenizer: Registry[Callable[..., Stage]] = Registry(
 plans_reference: Registry[Callable[..., dict[str, Stage]]] = Registry(
     "reference", "plans_reference", "plan"
 )
-# By key of `train`, of an objective that a package adds: `(ctx, at, entry, data, params) -> (inputs, execution)`, the
-# stages and options of `execution` that such a training needs beside the usual ones; `at` is the model's path.
+# By key of `train` for an objective that a package adds: `(ctx, at, entry, data, params) -> (inputs, execution)`, the
+# stages and options of `execution` that such a training needs in addition to the usual ones; `at` is the model's path.
 plans_objective: Registry[Callable[..., tuple[dict[str, Stage], Json]]] = Registry(
     "objective", "plans_objective", "plan"
 )
 # By key of `train`, or a property of its class: `(ctx, name, data) -> {role: stage}` that the training of a model needs
-# beside the usual ones where it is set; `data` is the model's dataset.
+# in addition to the usual ones if the key is set; `data` is the model's dataset.
 plans_inputs: Registry[Callable[..., dict[str, Stage]]] = Registry("input", "plans_inputs", "plan")
-# By key of `train`, of trainings in several stages: `(ctx, name, scope, params, upstream, execution) -> stage` of the
-# model; all but the first two are those of a training in one piece.
+# By key of `train` for trainings in several stages: `(ctx, name, scope, params, upstream, execution) -> stage` of the
+# model; the arguments after the first two are those of a training in one piece.
 plans_training: Registry[Callable[..., Stage]] = Registry(
     "training", "plans_training", "plan", plans="ctx, name, scope, params, upstream, execution"
 )
-# By name: the class of what may be asked for beside tables and the report, see `tandem.plan.plan.View`.
+# By name: the class of something that can be made in addition to tables and the report, see `tandem.plan.plan.View`.
 plans_view: Registry[Any] = Registry("view", "plans_view", "plan")
-# By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes beside a run: `labels` in the place of the
-# dataset's, a `subset` of the queries, or the `others`.
+# By a layout's word: `(ctx, dataset) -> {role: stage}` that a score takes in addition to a run: `labels` in the place
+# of the dataset's, a `subset` of the queries, or the `others`.
 restricts_score: Registry[Callable[..., Upstream]] = Registry(
     "restriction", "restricts_score", "plan"
 )
-# By a dataset's `relevance` where judgements do not decide, `answers`: `(ctx, ranking, split, dataset) -> stage` that
+# By a dataset's `relevance`, if judgements do not decide it (`answers`): `(ctx, ranking, split, dataset) -> stage` that
 # writes which passages of a run count.
 plans_matches: Registry[Callable[..., Stage]] = Registry(
     "relevance", "plans_matches", "plan", plans="ctx, ranking, split, dataset"
@@ -106,7 +106,7 @@ plans_matches: Registry[Callable[..., Stage]] = Registry(
 # plans what the variant is made from.
 plans_variant: Registry[Callable[..., None]] = Registry("variant", "plans_variant", "plan")
 # By what is tuned, `bm25`: `(ctx, name, at, variant, params, upstream, dataset) -> Stage` that chooses k1 and b by
-# searches as those of a variant of `sparse` whose path is `at`; `params` and `upstream` are its searches'.
+# searches like those of a variant of `sparse` whose path is `at`; `params` and `upstream` are those of its searches.
 plans_tuning: Registry[Callable[..., Stage]] = Registry(
     "tuning", "plans_tuning", "plan", plans="ctx, name, at, variant, params, upstream, dataset"
 )
@@ -115,16 +115,16 @@ plans_tuning: Registry[Callable[..., Stage]] = Registry(
 plans_lexical_index: Registry[Callable[..., Json]] = Registry(
     "index", "plans_lexical_index", "plan"
 )
-# By engine: `(variant, at) -> None` that refuses a variant with what the engine does not compute.
+# By engine: `(variant, at) -> None` that refuses a variant which the engine cannot compute.
 checks_variant: Registry[Callable[..., None]] = Registry("check", "checks_variant", "plan")
 # By key of the configuration: `(ctx) -> None` that refuses a section with a mistake.
 checks_section: Registry[Callable[..., None]] = Registry("check", "checks_section", "plan")
-# By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is wanted or not.
+# By block: `(ctx, name) -> None` that refuses an entry with a mistake, whether it is needed or not.
 checks_entry: Registry[Callable[..., None]] = Registry("check", "checks_entry", "plan")
-# By key of `candidates`: `(at, entry) -> None` that refuses a model where the key is set in lists and does not fit.
+# By key of `candidates`: `(at, entry) -> None` that refuses a model if the key is set in its lists and does not fit.
 checks_lists: Registry[Callable[..., None]] = Registry("check", "checks_lists", "plan")
-# By key of `train`: `(ctx, at, entry, data) -> None` that refuses a model where it is set and does not fit; `at` is the
-# model's path, `data` its dataset.
+# By key of `train`: `(ctx, at, entry, data) -> None` that refuses a model if the key is set and does not fit; `at` is
+# the model's path, `data` its dataset.
 checks_training: Registry[Callable[..., None]] = Registry("check", "checks_training", "plan")
 # By key: `(settings) -> lines` that name what is set in it and has no effect.
 lists_unused_keys: Registry[Callable[[Settings], list[str]]] = Registry(
@@ -190,11 +190,12 @@ class Context:
 
     Attributes:
         stages: where stages are registered; shared with other variants.
-        datasets: its datasets, and those that planning itself enters.
-        checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
+        datasets: its datasets, and those that planning itself adds.
+        checkpoints: name → number → stage, for models that are trained in several stages; 0 is the start.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
-        notices: dataset → what planning itself changed in it, to be printed; a line about a key has itself as key.
+        notices: dataset → a line to print about what planning itself changed in it; a line about a key of the
+            configuration is its own key here.
     """
 
     settings: Settings
@@ -215,7 +216,7 @@ class Context:
         """Return the stage of an entry, `("models", "de_bm25neg")`; plan it at the first look-up.
 
         Raises:
-            UserError: what is wrong with the entry, the same at each look-up; or it needs itself.
+            UserError: the entry has a mistake (the error is the same at each look-up), or it needs itself.
         """
         key = (block, name)
         if key not in self._entries:
@@ -231,12 +232,12 @@ class Context:
 
     @contextmanager
     def opening(self, block: str, name: str) -> Iterator[None]:
-        """Mark an entry as being planned, so that one that needs itself is refused where the circle closes."""
+        """Mark an entry as being planned, so that an entry that needs itself is refused where the circle closes."""
         key = (block, name)
         if key in self._opened:
             circle = self._opened[self._opened.index(key) :]
             names = [entry for entry_block, entry in circle if entry_block == block]
-            if names == ["bm25"]:  # it is trained on the run of that name, which it hides
+            if names == ["bm25"]:  # the model is trained on the run of its own name, which it hides
                 raise UserError(f"{block}.bm25: bm25 is the lexical search; choose another name")
             if len(names) < len(circle):
                 names = [f"{entry_block}.{entry}" for entry_block, entry in circle]
@@ -291,7 +292,7 @@ class Context:
 
     @cached_property
     def scoring(self) -> Json:
-        """Return how cross-encoders score pairs, for all stages as in re-ranking, so that they share the scores."""
+        """Return how cross-encoders score pairs: in every stage as in re-ranking, so that all share the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 
     def dataset_entry(self, name: str, key: str = "dataset") -> Dataset:
@@ -313,12 +314,12 @@ class Context:
         also: Iterable[str] = (),
         more: Iterable[str] = (),
     ) -> None:
-        """Refuse what is not a model.
+        """Refuse a name that is not a model's.
 
         Args:
             where: the key that refers to it.
-            objectives: what it must be; (): any.
-            also: what the key may name beside models, for the message; iterated over only then.
+            objectives: the objectives that it may have; (): any.
+            also: other names that the key may have, for the message; iterated over only for that.
             more: the same, too many to be listed.
         """
         known = self._objectives
@@ -391,7 +392,8 @@ class Context:
         Args are those of `check_model`.
 
         Raises:
-            UserError: no such model, or one without the part that the first of `objectives` says, or its other part.
+            UserError: there is no such model, it lacks the part of the first of `objectives`, or its other part is
+                named.
         """
         checkpoint = self.checkpoint(name)
         stem = checkpoint[0] if checkpoint else self.model_name(name)
@@ -490,11 +492,11 @@ def _type_params(kind: str, params: Mapping[str, Any] | Params) -> Mapping[str, 
 
 
 def _add_plugins(stage: Stage) -> Stage:
-    """Return a stage with the plugins that it needs: the labels of its own in its key, all sources in how it runs.
+    """Return a stage with the plugins that it needs: its own labels in its parameters, all sources in `execution`.
 
-    It reads what stages before it made, and so needs their plugins, which are in its key by their digests.
+    It reads what its inputs have made, and so needs their plugins, too; these are in its key by the inputs' digests.
     """
-    # a measure does not say whose it is
+    # a measure does not name its provider
     providers = MEASURE_PROVIDERS if "measures" in stage.values else ()
     unnamed = chain(providers, *KINDS[stage.kind].additions)
     own = plugins_behind(

@@ -49,7 +49,7 @@ def dataset(ctx: Context, name: str) -> Stage:
 def corpus_dataset(ctx: Context, name: str) -> str:
     """Return the dataset that a dataset's passages come from, through all datasets in between; often itself.
 
-    What is computed of passages alone, such as their vectors, is then made once for all of them.
+    What is computed from passages only, such as their vectors, is then made once for all these datasets.
     """
     entry = ctx.dataset_entry(name)
     origin = getattr(entry, entry.corpus_key) if entry.corpus_key else None
@@ -62,7 +62,7 @@ def corpus_dataset(ctx: Context, name: str) -> str:
 
 @plans_entry("datasets")
 def plan_dataset(ctx: Context, name: str) -> Stage:
-    """Plan a dataset: read from files, made of other datasets alone, or as its source has registered."""
+    """Plan a dataset that is read from files, is made only of other datasets, or has a source that plans it."""
     entry = ctx.datasets[name]
     if entry.source in plans_dataset:
         return plans_dataset[entry.source](ctx, name, entry)
@@ -93,14 +93,14 @@ def make_dataset(
     """Return the stage that makes a dataset.
 
     Args:
-        upstream: by role, the stages that a derived one is made from.
-        further: parameters of its source that are no keys of its entry.
+        upstream: by role, the stages that a derived dataset is made from.
+        further: parameters of its source that are not keys of its entry.
     """
     params = {
         key: value for key, value in json_of(entry).items() if value is not None or key in NULLABLE
     }
     made_of = [stage for stage in upstream.values() if stage.declared.holds == "collection"]
-    if made_of and "normalize" not in entry.model_fields_set:  # what is put together gets one form
+    if made_of and "normalize" not in entry.model_fields_set:  # merged texts get one form
         forms = {stage.values["normalize"] for stage in made_of}
         params["normalize"] = "nfc" if "nfc" in forms else "none"
     params |= further or {}
@@ -163,7 +163,7 @@ def find_base(at: str, entry: OfSearched) -> str:
     """Return the dataset from which another is made.
 
     Raises:
-        UserError: it is the one that is searched, and names none.
+        UserError: it is the dataset that is searched, and it names no other.
     """
     if entry.of is None:
         raise UserError(
@@ -204,7 +204,7 @@ def list_read_files(at: str, entry: Dataset, folder: Path) -> list[Path] | None:
 
 
 def _match_files(folder: Path, name: str) -> set[Path]:
-    """Return the paths that a name or pattern may mean, plain and packed; a name's need not exist."""
+    """Return the paths that a name or pattern may mean, plain and packed; the paths of a name need not exist."""
     paths = set[Path]()
     for end in ("", *PACKED_ENDS):
         paths.add(folder / f"{name}{end}")
@@ -214,7 +214,7 @@ def _match_files(folder: Path, name: str) -> set[Path]:
 
 
 def list_members(ctx: Context, name: str, key: str = "dataset") -> list[str]:
-    """Return the datasets of a group and of the groups within it, of another dataset itself; `key` names it.
+    """Return the datasets of a group and of the groups within it, or any other dataset itself; `key` names it.
 
     Raises:
         UserError: a group that holds itself, directly or within another.
@@ -230,9 +230,9 @@ def list_members(ctx: Context, name: str, key: str = "dataset") -> list[str]:
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
-    """Return the splits of a dataset, as its entry or its folder tells without reading it; None if it does not."""
+    """Return the splits of a dataset that its entry or its folder shows without being read; None if neither does."""
     if name not in ctx.splits:
-        # of a dataset that is made of itself, which is refused where it is planned
+        # for a dataset that is made of itself, which is refused where it is planned
         ctx.splits[name] = None
         entry = ctx.dataset_entry(name)
         drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
@@ -254,7 +254,7 @@ def _list_splits(ctx: Context, entry: Dataset) -> set[str] | None:
     in_folder = entry.find_splits(Path(entry.path or "")) if has_folder else None
     if in_folder is not None:
         return in_folder or {"test"}
-    # An entry that says how many queries each split has.
+    # An entry that states how many queries each split has.
     counted = {
         key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")
     }
@@ -266,9 +266,9 @@ def _list_splits(ctx: Context, entry: Dataset) -> set[str] | None:
 def draw_missing_dev(ctx: Context) -> None:
     """Draw dev from train for datasets that are known to lack it, if something needs it; note a line for each.
 
-    The share is drawn by a hash of the queries' ids, by the dataset's own key `dev_from_train`: it stands in the
-    dataset's parameters, and so in the lineage of every number. An entry that sets the key, if to null, is left as it
-    is.
+    The share is drawn by a hash of the queries' ids, by the dataset's own key `dev_from_train`: the key is one of the
+    dataset's parameters, and so in the lineage of every number. An entry that sets the key, even to null, is left as
+    it is.
     """
     settings = ctx.settings
     needing: dict[str, None] = {}  # the datasets whose dev queries something needs, in order
@@ -325,13 +325,13 @@ def choose_dataset(
 ) -> str:
     """Return our dataset for one that a paper names; both are names of the catalogue.
 
-    `stand_in: squad` puts one dataset for all of a paper's, `stand_in: {msmarco: squad}` one for each. What it does not
-    name is searched where the paper does if the configured dataset is one of the table's own, else on the configured.
+    `stand_in: squad` replaces all datasets of a paper by one, `stand_in: {msmarco: squad}` each by its own. A dataset
+    that it does not name is searched itself if the configured dataset is one of the table's own, else `otherwise` is.
 
     Args:
         configured: the configuration's `dataset`.
         of_table: every dataset that the table names.
-        otherwise: where none of these decides.
+        otherwise: the dataset if none of these decides.
     """
     if isinstance(stand_in, str):
         return stand_in
@@ -351,7 +351,8 @@ class StandIns:
     def collection(self, dataset: str) -> str:
         """Return the collection of a dataset, under the layout's name.
 
-        Queries without labels make no other collection of one, nor does what the layout says is the same.
+        A dataset with queries without labels is of the collection of its passages. Datasets that the layout lists as
+        the same are of one collection.
         """
         entry = self.datasets.get(dataset)
         if entry is not None and entry.collection_key:
@@ -362,9 +363,9 @@ class StandIns:
         return dataset
 
     def searched(self, named: str, otherwise: str = "") -> str:
-        """Return our dataset for one that the layout names; `otherwise` is the default, else the configured one.
+        """Return our dataset for one that the layout names; the default is `otherwise`, or the configured one.
 
-        Nothing stands in for the datasets of a table that is of no paper.
+        Nothing stands in for the datasets of a table that belongs to no paper.
         """
         searched = self.settings.dataset
         if not named or self.layout.printed_on is None:
@@ -378,7 +379,7 @@ class StandIns:
         return searched if is_searched_itself else ours
 
     def changed(self, changes: Mapping[str, Any]) -> Json:
-        """Return a row's changes of the configuration, the datasets among them replaced by those that stand in."""
+        """Return a row's changes of the configuration, with their datasets replaced by those that stand in."""
         changed = dict(changes)
         for path, value in changes.items():
             if value and has_dataset(path):

@@ -40,7 +40,7 @@ class Stage:
     dataset: str
     name: str
     params: Any
-    # else a stage would print all behind it
+    # else a stage would print all stages behind it
     upstream: dict[str, "Stage"] = field(default_factory=dict, repr=False)
     execution: Json = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class Stage:
 
     @property
     def manifest(self) -> str:
-        """Return the file whose existence says that the artifact is done."""
+        """Return the file whose existence shows that the artifact is done."""
         return f"{self.folder}/{MANIFEST}"
 
     @property
@@ -105,7 +105,7 @@ class Stage:
 
     @property
     def how(self) -> str:
-        """Return how it runs as command-line flags; they stand apart, so that changing them reruns nothing."""
+        """Return how it runs as command-line flags; they are apart from `args`: changing them reruns nothing."""
         options = [
             (f"--run.{name}", format_value(value))
             for name, value in self._public["execution"].items()
@@ -151,7 +151,7 @@ class Stages(dict[tuple[str, str], Stage]):
         return self.setdefault((known.kind, known.key), known)
 
     def find(self, kind: str, key: str) -> Stage:
-        """Return the stage of a key; the KeyError for an unknown one says where keys are listed."""
+        """Return the stage of a key; the KeyError for an unknown one names the command that lists keys."""
         if (kind, key) not in self:
             raise KeyError(
                 f"the configuration has no {kind} {key}; `snakemake -n` lists its stages"
@@ -174,11 +174,11 @@ def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
-# What artifacts are that a training reads behind its inputs: where its weights come from, and a tokenizer.
+# Sorts of artifacts that a training reads behind its inputs: the origins of its weights, and a tokenizer.
 ORIGINS = ("checkpoint", "encoder", "training")
-# What artifacts are that a search reads, and that may have been made for another dataset of the same passages.
+# Sorts of artifacts that a search reads and that may have been made for another dataset of the same passages.
 SEARCHED = ("lexical index", "vectors")
-# What artifacts are that tables and pages do not read: the largest ones.
+# Sorts of artifacts that tables and pages do not read: the largest ones.
 UNREAD = ("checkpoint", "encoder", "index", "lexical index", "tokens", "vectors")
 
 
@@ -208,7 +208,7 @@ def _compared_behind(stage: Stage) -> list[Stage]:
 
 
 def read_by_views(shown: Iterable[Stage]) -> list[Stage]:
-    """Return the stages that a view is of, and those behind them whose artifacts tables and pages read."""
+    """Return the stages that a view shows, and the stages behind them whose artifacts tables and pages read."""
     named = {stage.folder for stage in shown}
     return [
         stage
@@ -227,7 +227,7 @@ class Placement:
     def shards(self, kind: str, key: str) -> list[str]:
         """Return the files of the `execution.shards` jobs that share a stage's work before it runs itself.
 
-        Empty for queries' embeddings and where no work is shared. A single shard is not a job of its own: the stage
+        It is empty for queries' embeddings and if no work is shared. A single shard is not a job of its own: the stage
         computes whatever is missing.
         """
         stage = self.stages.find(kind, key)

@@ -34,7 +34,7 @@ def plan_variant(ctx: Context, name: str, split: str, where: str, data: str) -> 
 
 
 def plan_bm25(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
-    """Plan the run of BM25, `bm25`, or of it with another analyzer, `bm25.<analyzer>`."""
+    """Plan the run of BM25, `bm25`, or of BM25 with another analyzer, `bm25.<analyzer>`."""
     analyzer = system.partition(".")[2]
     if analyzer and analyzer not in ANALYZERS:
         raise UserError(
@@ -168,7 +168,7 @@ def check_for_lucene(variant: Sparse, at: str) -> None:
 
 
 def _check_fields(variant: Sparse, at: str) -> None:
-    """Refuse fields beside a key that does not work with fields, and a b of a field that is not searched."""
+    """Refuse fields together with a key that does not work with fields, and a b of a field that is not searched."""
     if variant.fields and FORMULAS[variant.formula] is not None:
         raise UserError(
             f"{at} has fields and formula {variant.formula}, but BM25F has one formula; leave one out"
@@ -192,7 +192,7 @@ def _check_fields(variant: Sparse, at: str) -> None:
 
 
 def _check_similarity(variant: Sparse, at: str) -> None:
-    """Refuse keys of BM25 beside a similarity, and the engine that does not have it."""
+    """Refuse keys of BM25 together with a similarity, and an engine that does not have it."""
     assert variant.similarity is not None
     chosen = variant.similarity.type
     needed = variant.similarity.engine

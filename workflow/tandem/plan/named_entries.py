@@ -12,12 +12,12 @@ from tandem.plan.graph import Stage
 
 @dataclass(frozen=True)
 class Scope:
-    """Say what a name is looked up for.
+    """Describe what a name is looked up for.
 
     Attributes:
         dataset: where a named run searches, and whose texts a named model reads.
         split: whose queries a named run searches for.
-        seed: of what is drawn on the way.
+        seed: the seed of whatever the planned stages draw.
         inputs: role → stage of the inputs that are planned already.
     """
 
@@ -44,7 +44,7 @@ def plan_references(ctx: Context, section: Model, path: str, scope: Scope) -> di
 
 
 def plan_reference(ctx: Context, name: Name, scope: Scope, sort: str) -> dict[str, Stage]:
-    """Plan the entry that a key names; its sort is the key's own, unless a key beside it says otherwise."""
+    """Plan the entry that a key names; `sort` is the key's own sort, unless another key of the section changes it."""
     if sort not in plans_reference:
         raise UserError(
             f"{name.path}: nothing makes {sort}; leave the key out, or load a plugin that makes them"

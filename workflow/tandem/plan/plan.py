@@ -28,15 +28,15 @@ from tandem.plan.reported import check_measure_names, check_reported_split
 from tandem.stages import KINDS
 from tandem.store.job import load
 
-Check = Callable[[], object]  # raises a UserError; returns the stage where a target is one
+Check = Callable[[], object]  # raises a UserError; returns the stage if the target is one
 
 
 class ReportPart(NamedTuple):
     """Hold what a view adds to the report.
 
     Attributes:
-        value: what `@adds_to_report` gets under the view's name, as JSON has it.
-        stages: those whose artifacts it reads and the report waits for.
+        value: the JSON that `@adds_to_report` gets under the view's name.
+        stages: the stages whose artifacts it reads, and which the report waits for.
     """
 
     value: Any
@@ -44,14 +44,14 @@ class ReportPart(NamedTuple):
 
 
 class View:
-    """Something that can be made beside tables and the report; a package registers it by `@plans_view`.
+    """Something that can be made in addition to tables and the report; a package registers it by `@plans_view`.
 
-    Its rules, in a file `rules.smk` beside the package's modules, ask `plan.view("<name>")`.
+    Its rules, in a file `rules.smk` next to the package's modules, get it by `plan.view("<name>")`.
 
     Attributes:
         rules: names of its rules and targets, which no table's target may have.
-        tables: its files among the tables, without their endings, that no layout stands behind.
-        writes: its other files, and its folders, beside the report: `audits.html`, `notebooks`.
+        tables: the tables without a layout that it writes, without the endings of their files.
+        writes: its other files, and its folders, next to the report: `audits.html`, `notebooks`.
     """
 
     rules: ClassVar[tuple[str, ...]] = ()
@@ -66,7 +66,7 @@ class View:
         return {}
 
     def files(self) -> dict[str, Callable[[], list[str]]]:
-        """Return target → its files, for targets that no rule has the name of."""
+        """Return target → its files, for targets that are not the name of a rule."""
         return {}
 
     def files_of_all(self) -> list[str]:
@@ -74,11 +74,11 @@ class View:
         return []
 
     def scores(self, target: str) -> list[Stage]:
-        """Return the scores that it shows for a target of the command line; planning reports what is special."""
+        """Return the scores that it shows for a target of the command line; planning reports their peculiarities."""
         return []
 
     def files_of_paper(self, paper: str) -> list[str]:
-        """Return the files that belong to a paper, beside those of its layouts."""
+        """Return the files that belong to a paper, in addition to those of its layouts."""
         return []
 
     def everything(self) -> list[Check]:
@@ -90,12 +90,12 @@ class View:
         return None
 
     def downloads(self) -> list[Stage]:
-        """Return stages outside `rule all` that read files which `tandem prefetch` must download, too."""
+        """Return stages outside `rule all` whose files `tandem prefetch` must download as well."""
         return []
 
 
 class Plan:
-    """Answer everything that the rules of the main chain ask; plan tables and views when they are first asked for.
+    """Answer all that the rules of the main chain ask for; plan tables and views when they are first needed.
 
     Args:
         raw: the configuration as files and command line have it.
@@ -137,7 +137,7 @@ class Plan:
         return self.added_views[name]
 
     def tables_of_views(self) -> list[str]:
-        """Return the tables, without the endings of their files, that views write: no layout stands behind them."""
+        """Return the tables that views write, without the endings of their files: these tables have no layout."""
         return [name for view in self.added_views.values() for name in view.tables]
 
     def report_parts(self) -> dict[str, ReportPart]:
@@ -170,8 +170,8 @@ class Plan:
         """Check that a target of the command line is available; files pass that a rule may make.
 
         Returns:
-            A line for each dataset of which planning draws a split, and for each part that is not available and that
-            the target does without.
+            A line for each dataset of which planning draws a split, and for each part that is not available and is
+            left out of the target.
         Raises:
             UserError: it is unknown, or a line for each reason why it is not available.
         """
@@ -278,8 +278,8 @@ def check_all(settings: Settings) -> None:
     checks: list[Check] = []
     for block in (*list_blocks(plans_run), *list_blocks(plans_reranking)):
         checks += [partial(check_name, ctx, block, name) for name in getattr(settings, block)]
-    # From the last block to the first, runs at the end: models before the runs that name them, so that a cycle is the
-    # models'.
+    # From the last block to the first, runs at the end: models are checked before the runs that name them, so that a
+    # cycle is reported as one of models.
     blocks = list_blocks(checks_entry)[::-1]
     for block in sorted(blocks, key=lambda block: block in plans_run):
         checks += [partial(checks_entry[block], ctx, name) for name in getattr(settings, block)]

@@ -25,7 +25,7 @@ from tandem.stages import KINDS, rule_names
 from tandem.stages.training import ModelParams
 
 Row = dict[str, str]
-# Targets of the command line and rules, beside those of kinds of stages and of views that packages add.
+# Targets of the command line and rules, other than those of kinds of stages and of views that packages add.
 RULE_NAMES = (
     "all",
     "report",
@@ -37,13 +37,13 @@ RULE_NAMES = (
 
 
 class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
-    """Table → its rows with their scores, of each table that can be made.
+    """Map each table that can be made to its rows with their scores.
 
     Attributes:
-        layouts: table → its file, of all that are known.
+        layouts: table → its file, for all known tables.
         missing: table → why it cannot be made.
         absent: table → its rows that cannot be made, each with the reason.
-        skipped: table → the datasets of its columns that are splits which are not there, each with the reason.
+        skipped: table → the datasets of its columns that are missing splits, each with the reason.
     Raises:
         UserError: a layout is unknown or broken, or a requested table names what the configuration lacks.
     """
@@ -71,14 +71,14 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 self[table], self.absent[table] = rows.scored()
                 self.skipped[table] = rows.skipped
             except UserError as error:
-                # A layout whose models or splits are not there is only a mistake if its table is requested.
+                # A layout whose models or splits are missing is only a mistake if its table is requested.
                 if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
         self._check_replaced()
 
     def _check_replaced(self) -> None:
-        """Refuse a `stand_in` for a dataset that no table is of."""
+        """Refuse a `stand_in` for a dataset that no table has."""
         stand_in = self.settings.stand_in
         if not isinstance(stand_in, dict):
             return
@@ -96,7 +96,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
     @property
     def papers(self) -> dict[str, list[str]]:
-        """Target of a whole paper → its tables, which stand in a folder of config/papers/."""
+        """Target of a whole paper → its tables, whose layouts are in a folder of config/papers/."""
         papers: dict[str, list[str]] = {}
         for table in self.layouts:
             paper, slash, _ = table.partition("/")
@@ -131,7 +131,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                     lines.append(
                         f"{table}: {name_system(row.id)} is the same run as {row.same_as} here"
                     )
-        return list(dict.fromkeys(lines))  # a row of several seeds once
+        return list(dict.fromkeys(lines))  # each line once, also for a row of several seeds
 
     def why_missing(self, *tables: str) -> str:
         """Return a line on why tables cannot be made: the first one's reason, and the configurations they belong to."""
@@ -210,7 +210,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return list(dict.fromkeys(stage.manifest for stage in self.scores([table])))
 
     def layout_files(self, table: str) -> list[Path]:
-        """Return a table's layout, and the printed numbers and bands beside it."""
+        """Return a table's layout, and the printed numbers and bands next to it."""
         file = self.layouts[table]
         beside = [find_beside(file, name) for name in ("printed.csv", "bands.yaml")]
         return [file, *filter(None, beside)]
@@ -222,7 +222,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         within = bands is not None and file.parent != bands.parent
         entries = read_bands(bands) if bands else []
         if not self.planners.variants.changed() <= RUN_KEYS:
-            # What was measured with config/config.yaml says nothing of other settings, unless it is a table's own.
+            # Bands that were measured with config/config.yaml do not apply to other settings, except a table's own.
             entries = [band for band in entries if band.sd is None or band.table]
         plan = TablePlan(
             name=f"{file.parent.name}/{file.stem}" if within else file.stem,
@@ -260,7 +260,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                     first_queries = queries
                 if queries != first_queries:
                     continue
-                # whatever the measures of a table are
+                # runs are compared by their scores and labels, whatever the measures of a table are
                 run = (row.run or row.scores, inputs.get("labels"))
                 is_other = runs.setdefault(row.id, run) != run
                 name = f"{row.system} ({table})" if is_other else row.system

@@ -18,7 +18,7 @@ from tandem.plan.graph import Stage, Stages
 
 
 class Planner:
-    """Plan the models and runs of one configuration; stages that an earlier one shares are found by their digests."""
+    """Plan the models and runs of one configuration; it finds stages that it shares with others by their digests."""
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings = settings

@@ -29,7 +29,7 @@ def reported_split(ctx: Context, name: str) -> str:
 
 
 def usual_split(ctx: Context, name: str) -> str:
-    """Return the split that is reported where no key names one: test, else dev."""
+    """Return the split that is reported if no key names one: test, else dev."""
     known = splits(ctx, name) or {"test"}
     # dev was taken from train: it is not a split of the dataset's own
     is_drawn = name in ctx.notices
@@ -38,9 +38,9 @@ def usual_split(ctx: Context, name: str) -> str:
 
 
 def check_reported_split(ctx: Context) -> None:
-    """Refuse a `score.split` that neither the configured dataset has, as far as known, nor one that stands in.
+    """Refuse a `score.split` that, as far as known, neither the configured dataset nor a stand-in has.
 
-    Where there is none, the same holds of the dataset's own `score_split`.
+    Without `score.split`, check the dataset's own `score_split` in the same way.
     """
     settings = ctx.settings
     split, where = settings.score.split, "score.split"
@@ -81,7 +81,7 @@ def run_depth(ctx: Context, split: str, name: str) -> int:
     """Return how deep runs on a split go, by the key that `find_depth_key` names."""
     passages: int = getattr(ctx.settings.depth, find_depth_key(ctx, split, name))
     entry = ctx.dataset_entry(name)
-    # of a document, several of which may be found
+    # a search may find several windows of a document
     windows = entry.factor if isinstance(entry, CutDocuments) else 1
     return passages * windows
 
@@ -124,7 +124,7 @@ def is_measurable(ctx: Context, measure: str, name: str) -> bool:
 
 
 def measures(ctx: Context, name: str) -> list[str]:
-    """Return the measures of a dataset: `score.measures`, else its own, else what suits it of `score.usual`.
+    """Return the measures of a dataset: `score.measures`, else its own, else those of `score.usual` that suit it.
 
     Raises:
         UserError: a measure that looks deeper than the runs go, or needs labels of another sort; usual ones are left

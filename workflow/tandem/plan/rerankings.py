@@ -38,7 +38,7 @@ def rerank_by_scorer(ctx: Context, reranked: Reranked) -> Stage:
 
 
 def _rerank(ctx: Context, reranked: Reranked, params: Json, inputs: dict[str, Stage]) -> Stage:
-    """Plan a re-ranking; `inputs` are those beside the dataset and the run."""
+    """Plan a re-ranking; `inputs` are those other than the dataset and the run."""
     upstream = {"dataset": dataset(ctx, reranked.data), "run": reranked.pool, **inputs}
     return ctx.stage("rerank", reranked.data, reranked.name, params, upstream)
 

@@ -6,8 +6,8 @@ block whose entries are runs, such as `sparse`, `runs` or `fusions`; a dual enco
 encoders without training; `<first stage>+<cross-encoder>`, where an entry of `ensembles`, `rerankers`,
 `comparisons`, `llm_rerankers` or `scorers` may take the cross-encoder's place.
 
-How the entries of a block become stages is registered by `@plans_run` and `@plans_reranking`, each where the rest about
-such entries stands.
+`@plans_run` and `@plans_reranking` register how the entries of a block become stages, next to the other code for such
+entries.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ class Reranked:
 
     Attributes:
         system: the whole expression, `bm25+ce_deneg`.
-        judge: what re-ranks.
+        judge: the name of what re-ranks.
         pool: the stage of the run.
         where: the key that refers to it.
         params: those of re-ranking, `depth` among them.

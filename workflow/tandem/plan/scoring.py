@@ -23,12 +23,12 @@ def score(
 
     Args:
         by: measures; None: those that are reported.
-        split: likewise.
+        split: the split; None: the one that is reported.
         restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted, or
             `others`, whose queries it leaves out.
 
     Raises:
-        UserError: a measure looks deeper than a run goes that has a depth of its own.
+        UserError: the run has a depth of its own, and a measure looks deeper.
     """
     entry = ctx.dataset_entry(data)
     split = split or reported_split(ctx, data)

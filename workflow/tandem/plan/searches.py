@@ -20,7 +20,7 @@ def plan_encoding(
     """Plan the encoding of passages, or of a split's queries, by a dual encoder, trained or not.
 
     Args:
-        kind: of the stage, such as `embeddings`.
+        kind: the kind of the stage, such as `embeddings`.
         where: the key that names the system.
         split: whose queries; None: the passages.
     """
@@ -40,7 +40,7 @@ def plan_encoding(
 
     if split is None:
         data = corpus_dataset(ctx, data)
-    # By the system's name: an equal model of another variant may have lent the stage its own.
+    # By the system's name: the stage may have the name of an equal model of another variant.
     tokens = tokens_of_dual(ctx, system, model, data)
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": tokens}
     execution = ctx.execution("attention", "compile")
@@ -82,7 +82,7 @@ def search_index(
 ) -> Stage:
     """Plan the search through an index of the vectors that another kind of stage, `encoding`, makes.
 
-    Parameters of the search that the index's entry has are the entry's.
+    If the index's entry has a parameter of the search, the entry's value is used.
     """
     entry = find_vector_index(ctx, name, f"{where}: {system}@{name}")
     upstream = encode_both_sides(ctx, encoding, system, split, where, data)
@@ -116,6 +116,6 @@ def find_vector_index(ctx: Context, name: str, where: str) -> Index:
 
 
 def plan_index(ctx: Context, passages: Stage, name: str, data: str, params: Json) -> Stage:
-    """Plan the index of a dual encoder's passages that an entry of `indexes` describes; `params` are the search's."""
+    """Plan the index of a dual encoder's passages by an entry of `indexes`; `params` are those of the search."""
     entry = find_vector_index(ctx, name, f"indexes.{name}")
     return plans_index[entry.built_by](ctx, passages, name, data, params)

@@ -113,7 +113,7 @@ def shape_of(stage: Stage, settings: Settings) -> EncoderShape:
 
     Args:
         stage: an encoder's stage, or the token ids of its tokenizer.
-        settings: whose encoders and re-rankers may say the sizes of their files.
+        settings: the configuration, whose encoders and re-rankers may state the sizes of their files.
     """
     encoder = encoder_of(stage)
     params = encoder.values
@@ -142,7 +142,7 @@ def _files(encoder: Stage) -> Path | None:
         folders.append(find_package(params["package"], params["folder"] or ""))
     if "path" in encoder.execution:
         folders.append(Path(encoder.execution["path"]))
-    # what describes it was read
+    # the files that describe it were read
     if "vectors" in encoder.execution and params.get("source") == "hub":
         description = fetch_description(params["name"], params["revision"], fetch=False)
         if description:
@@ -165,10 +165,10 @@ def _entry_shape(params: Mapping[str, Any], settings: Settings) -> Shape | None:
 
 
 def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
-    """Return how many numbers the vectors of an encoder have, if `vectors`, its files or its entry tell it.
+    """Return how many numbers the vectors of an encoder have, if `vectors`, its files or its entry show it.
 
     Args:
-        vectors: how it makes them, as `towers` or a model's parameters say.
+        vectors: how it makes vectors, as `towers` or a model's parameters describe it.
     """
     if vectors.get("dim") or vectors.get("dense"):
         return vectors.get("dim")
@@ -177,7 +177,7 @@ def dimension(ctx: Context, vectors: Json, encoder: Stage) -> int | None:
 
 
 def known_shape(ctx: Context, encoder: Stage) -> EncoderShape | None:
-    """Return the sizes of an encoder, as `shape_of`; None where nothing here says them."""
+    """Return the sizes of an encoder, as `shape_of` does; None if nothing here states them."""
     try:
         return shape_of(encoder, ctx.settings)
     except (UserError, KeyError):
@@ -188,9 +188,9 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
     """Refuse `lengths` that make texts, or pairs of them, longer than an encoder takes.
 
     Args:
-        stage: the encoder's.
+        stage: the stage of the encoder.
         part: `dual` reads single texts, `cross` pairs of a query and a passage.
-        passages: that a pair has beside its query; 2 of a model that compares.
+        passages: number of passages in a pair; 2 for a model that compares passages.
     """
     lengths = ctx.settings.lengths
     encoder = encoder_of(stage)
@@ -212,7 +212,7 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
 
     special = _special_tokens(_files(encoder), is_pair)
     if is_pair:
-        # what stands between the texts of a pair stands between two passages, too
+        # the special tokens between the texts of a pair are between two passages, too
         between = special - _special_tokens(_files(encoder), False)
         special += (passages - 1) * between
     needed = texts + special
@@ -231,7 +231,7 @@ def check_lengths(ctx: Context, name: str, stage: Stage, part: str, passages: in
 
 
 def count_positions(encoder: Stage, settings: Settings) -> int | None:
-    """Return the positions of an encoder, by its parameters, files or entry; None if nothing here says it."""
+    """Return the number of positions of an encoder, by its parameters, files or entry; None if none states it."""
     own = encoder.values.get("positions")
     if own is not None:
         return int(own)
@@ -251,9 +251,9 @@ def read_encoder_config(encoder: Stage) -> Json | None:
 
 @cache
 def _special_tokens(folder: Path | None, pair: bool) -> int:
-    """Return the numbers of tokens that stand around a text or a pair, by the tokenizer's files.
+    """Return the number of special tokens around a text or a pair, by the tokenizer's files.
 
-    Without these files they are those of BERT.
+    Without these files it is that of BERT.
     """
     path = folder / "tokenizer.json" if folder else Path()
     if not path.is_file():
@@ -274,7 +274,7 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
 
     Args:
         at: the path of the model's entry.
-        params: those of its stage.
+        params: the parameters of its stage.
     """
     frozen, kept = entry.train.freeze_layers, getattr(entry, "query_layers", None)
     shape = known_shape(ctx, encoder) if frozen or kept else None
@@ -282,7 +282,7 @@ def check_model(ctx: Context, at: str, entry: ModelEntry, encoder: Stage, params
         if shape and layers and layers >= shape.layers:
             has = f"the encoder has {shape.layers} layers; allowed: below {shape.layers}"
             raise UserError(f"{at}.{key} is {layers}, but {has}")
-    # the entry's own, or of the trained model that it starts from
+    # the layers of the entry itself, or of the trained model that it starts from
     left = params.get("query_layers")
     if frozen and left and frozen >= left:
         has = f"the encoder of queries has {left} layers; allowed: below {left}"

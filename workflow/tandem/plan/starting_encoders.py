@@ -1,6 +1,6 @@
 """Plan starting encoders, and the token ids that they read.
 
-Encoders are from the catalogue, a folder or the hub, or stages make them: `plans_encoder` has these by their source."""
+Encoders are from the catalogue, a folder or the hub, or stages make them: `plans_encoder` plans the latter."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -73,7 +73,7 @@ def untrained(ctx: Context, name: str) -> Stage:
     """Return the stage that turns an encoder into a dual encoder without training.
 
     Raises:
-        Unavailable: nothing says how vectors are made.
+        Unavailable: nothing states how vectors are made.
     """
     start = encoder(ctx, name)
     chosen = towers(ctx, name)
@@ -110,7 +110,8 @@ def plan_published(
 
     Args:
         at: path of the entry: its block and name.
-        describe: says what its files are to say, which the stage compares; asked once its weights have been found.
+        describe: returns the description that its files are expected to give, which the stage compares with theirs; it
+            is called once the weights have been found.
     Raises:
         UserError: the weights in a folder are not those that the entry expects.
     """
@@ -176,7 +177,9 @@ def tokens(
                 "titled": lengths.titles == "segment",
             }
             params["markers"] = markers
-        elif part == "cross" and lengths.pair is not None:  # a passage has what its query leaves
+        elif (
+            part == "cross" and lengths.pair is not None
+        ):  # a passage has the room its query leaves
             params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
         ctx.memo[known] = ctx.stage(kind, data, source.name, params, upstream)
@@ -194,9 +197,9 @@ def tokens_to_read(
     """Return the token ids that an encoder reads, for the computation itself.
 
     Args:
-        compares: it reads two passages at a time.
+        compares: whether it reads two passages at a time.
     Raises:
-        UserError: it has fewer positions than they need.
+        UserError: the encoder has fewer positions than the texts need.
     """
     passages = 2 if compares else 1
     fitting = ("fitting", name, part, str(passages))
@@ -259,9 +262,9 @@ def plan_start(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 
 def plan_reranker(ctx: Context, name: str) -> Stage:
-    """Return the stage that makes a published cross-encoder one of the project's.
+    """Return the stage that turns a published cross-encoder into a model of the project.
 
-    Its files are pinned as an encoder's are.
+    Its files are pinned like those of an encoder.
     """
     entry = ctx.settings.rerankers[name]
     if entry.source != "hub":
@@ -272,7 +275,7 @@ def plan_reranker(ctx: Context, name: str) -> Stage:
 
 @checks_entry("rerankers")
 def check_reranker_entry(ctx: Context, name: str) -> None:
-    """Refuse a published cross-encoder that cannot be taken over."""
+    """Refuse a published cross-encoder that cannot be turned into a model."""
     ctx.model(name, f"rerankers.{name}")
 
 
@@ -281,7 +284,7 @@ def judges(
 ) -> dict[str, Stage]:
     """Plan cross-encoders and the token ids that each reads, by role: `judge.0` with `judge_tokens.0`, ….
 
-    `where` is the key that names the models or ensembles, `objectives` what each must be.
+    `where` is the key that names the models or ensembles; each must have one of `objectives`.
     """
     upstream = {}
     for number, name in enumerate(ctx.members(names)):
@@ -319,7 +322,7 @@ def judge_with_tokens(
 
 
 def texts_of_cross(ctx: Context, name: str, data: str, where: str) -> str:
-    """Return the dataset whose texts a cross-encoder reads to score those of `data`: some forms read another one's."""
+    """Return the dataset whose texts a cross-encoder reads to score passages of `data`; some forms read another one."""
     entry = ctx.settings.models.get(name)
     form = find_form(entry) if isinstance(entry, CrossModel) else None
     return data if form is None else load(CROSS_FORMS[form].find_texts)(ctx, name, data, where)

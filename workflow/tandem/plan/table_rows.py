@@ -26,7 +26,7 @@ from tandem.registry import Registry
 from tandem.stages.base import Json
 
 _T = TypeVar("_T")
-# Beginnings of the paths that say what is audited.
+# Beginnings of the paths that decide what is audited.
 _AUDITED = ("datasets.", "score.")
 
 
@@ -40,7 +40,7 @@ class LayoutRows:
     layout: Layout
 
     def scored(self) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
-        """Return the scores of all rows but quoted ones, for each dataset and seed, and the rows without any, with why.
+        """Return the scores of rows, except quoted ones, by dataset and seed; and rows without scores, with the reason.
 
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
@@ -84,7 +84,7 @@ class LayoutRows:
 
     @cached_property
     def skipped(self) -> dict[str, str]:
-        """Return the layout's datasets that are splits which the searched dataset lacks, each with the reason."""
+        """Return the layout's datasets that are splits and that the searched dataset lacks, each with the reason."""
         skipped = {}
         for name, columns in self.layout.splits.items():
             searched = self._stand_ins.searched(self._resolve(name))
@@ -99,7 +99,7 @@ class LayoutRows:
         return skipped
 
     def _scored(self, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
-        """Return a row's score for the columns of one dataset, with one seed; `Unavailable` where these are skipped."""
+        """Return a row's score for the columns of one dataset, with one seed; `Unavailable` if these are skipped."""
         if group in self.skipped:
             raise Unavailable(self.skipped[group])
         file = self.file
@@ -109,8 +109,8 @@ class LayoutRows:
         except UserError as error:
             lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
             raise type(error)("\n".join(lines)) from None
-        # Its audits are those of the dataset as it is, from which the variant is made, of one seed and of the models
-        # that the configuration has: all rows and seeds are scored by the same labels and queries.
+        # Audits are of the dataset itself, from which the variant is made, and use one seed and the models of the
+        # configuration, so that all rows and seeds are scored by the same labels and queries.
         base_seed = self.planners.base.settings.seed
         audited = self.planners.of(self._changes(row, group, base_seed, _AUDITED)[0])
         if row.variant:
@@ -155,7 +155,7 @@ class LayoutRows:
     ) -> tuple[Json, str]:
         """Return the overrides of the configuration that a row's score needs, and the dataset that is searched.
 
-        Of the row's own changes those whose paths begin with `own`.
+        Of the row's own changes, only those whose paths begin with `own` are included.
         """
         layout = self.layout
         settings = self.planners.base.settings
@@ -198,7 +198,7 @@ class LayoutRows:
     def _check_trained_elsewhere(self) -> None:
         """Refuse the same stand-in for two different datasets of the layout, one searched and the other trained on.
 
-        Else a system that is zero-shot or cross-lingual in the paper would silently be trained on what is searched.
+        Else a system that is zero-shot or cross-lingual in the paper would silently be trained on the searched dataset.
         """
         file = self.file
         settings = self.planners.base.settings
@@ -229,7 +229,7 @@ class LayoutRows:
     def _places(self) -> list[tuple[LayoutRow, str]]:
         """Return the rows that are scored, each with the datasets of the columns that it fills, one at a time.
 
-        Skipped ones are left out, unless a row has no others: it is absent then.
+        Skipped datasets are left out, except for a row that has no others, which is then absent.
         """
         groups = list(dict.fromkeys(column.dataset for column in self.layout.columns)) or [""]
         places = []
@@ -252,9 +252,9 @@ def list_unmeasured(layout: Layout, scored: list[tuple[PlannedRow, Stage]]) -> l
 def _mark_equal(
     layout: Layout, scored: list[tuple[PlannedRow, Stage]]
 ) -> list[tuple[PlannedRow, Stage]]:
-    """Mark each row that has the scores of an earlier one that is shown: this configuration makes no difference."""
+    """Mark each row with the scores of an earlier row that is shown: this configuration does not distinguish them."""
     hidden = {row.id for row in layout.rows if row.hidden}
-    # of a row and the columns of a dataset, by seed
+    # row, dataset of columns → scores, one a seed
     scores: dict[tuple[System, str], list[str]] = {}
     for row, stage in scored:
         if row.id not in hidden:
@@ -319,8 +319,8 @@ def _find_registered(registry: Registry[_T], name: str, where: str) -> _T:
 def _more_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
     """Return the measures of a layout that a dataset's scores do not have, as far as runs and labels allow.
 
-    They are those that a paper prints, and those that only the layout names: a usual one is left out where the dataset
-    has measures of its own.
+    They are the measures that a paper prints, and those that only the layout names: a usual measure that the paper does
+    not print is left out if the dataset has measures of its own.
     """
     score = planner.settings.score
     if score.measures:

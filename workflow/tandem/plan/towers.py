@@ -1,8 +1,8 @@
 """Decide how an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess.
 
-Also decide which files these are: for a branch of the hub `hub.lock.yaml` has the commit that is used in this folder,
-even if the branch has moved on. `tandem prefetch` writes it beside results/, and every plan made here reads it. It
-belongs under version control, with the configuration.
+Also decide which files these are: for a branch of the hub, `hub.lock.yaml` has the commit that is used in this folder,
+even if the branch has moved on. `tandem prefetch` writes the lock next to results/, and every plan made here reads it.
+It belongs under version control, with the configuration.
 """
 
 import re
@@ -26,7 +26,7 @@ E = TypeVar("E", bound=Published)
 Commits = dict[str, dict[str, str]]  # of models of the hub: model → revision → commit
 LOCK = "hub.lock.yaml"
 HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-# what is trained, where nothing says it
+# values of a model that is trained, if neither entries nor files state them
 UNDESCRIBED: Json = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
@@ -38,9 +38,9 @@ def made_encoder(ctx: Context, name: str) -> MadeEncoder | None:
 
 
 def towers(ctx: Context, name: str) -> Json:
-    """Return how a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
+    """Return how a text's vector is computed, as far as an encoder's entry, or what it starts from, states it.
 
-    A re-ranker keeps its own head, which says itself what it reads: pooling `classifier`.
+    A re-ranker keeps its own head, which itself decides what it reads: pooling `classifier`.
     """
     if name in ctx.settings.rerankers:
         return {"pooling": "classifier"}
@@ -54,7 +54,7 @@ def towers(ctx: Context, name: str) -> Json:
 
 
 def find_start_block(ctx: Context, name: str) -> str | None:
-    """Return the block of `START_BLOCKS` with an entry of this name; None if another block has it, or none."""
+    """Return the block of `START_BLOCKS` with an entry of this name; None if another block, or no block, has it."""
     settings = ctx.settings
     if any(name in block for block in (settings.models, settings.encoders, settings.rerankers)):
         return None
@@ -91,7 +91,7 @@ def chosen_by(entry: Encoder, described: Json) -> Json:
     }
     described = with_usual(described, getattr(entry, "representation", None))
     if own.get("normalize") is False:
-        # of cosines
+        # the temperature that is described is one for cosines
         described = {key: value for key, value in described.items() if key != "temperature"}
     if isinstance(entry, PublishedEncoder):
         own["prompts"] = entry.prompts.over(described.get("prompts", {}))
@@ -101,11 +101,11 @@ def chosen_by(entry: Encoder, described: Json) -> Json:
 def described_by(entry: PublishedEncoder) -> Json:
     """Return how a published encoder computes vectors, by its own files.
 
-    Of the hub, the files of an entry with `pooling` are not read: the plan is then the same on every machine.
+    Files of the hub are not read if the entry has `pooling`: the plan is then the same on every machine.
 
     Raises:
-        UserError: a folder has no tokenizer, or, without `pooling`, the files are not on this machine or describe what
-            is not computed here.
+        UserError: a folder has no tokenizer; or the entry has no `pooling`, and the files are not on this machine or
+            describe a computation that does not exist here.
     """
     if entry.source == "hub" and entry.pooling:
         return {}
@@ -149,7 +149,7 @@ def folder_of(entry: Published) -> Path:
     """Return the folder of an entry whose files are on this machine.
 
     Raises:
-        UserError: it is not there, and the entry says how to get it.
+        UserError: it does not exist, and the entry states how to get it.
     """
     if entry.source == "package":
         return find_package(entry.package or "", entry.folder or "")
@@ -165,7 +165,7 @@ def published_entry(
     """Return the entry of a published encoder, also of one that is named by its folder or by the hub's name.
 
     Raises:
-        UserError: there is none; begins with `where`, the key that names it.
+        UserError: there is no such entry; the error begins with `where`, the key that names it.
     """
     if isinstance(entry := known.get(name), PublishedEncoder):
         return at_commit(entry)
@@ -182,9 +182,9 @@ def published_entry(
 
 
 def entry_of_hub(known: Mapping[str, Encoder], name: str) -> str | None:
-    """Return the entry for a name of the hub that is called like its last part: e5-small-v2 for intfloat/e5-small-v2.
+    """Return the entry that is called like the last part of a hub model's name: e5-small-v2 of intfloat/e5-small-v2.
 
-    It may say what the model's files leave out, such as prompts.
+    The entry may state what the model's files leave out, such as prompts.
     """
     key = name.rpartition("/")[2].lower()
     return key if getattr(known.get(key), "name", None) == name else None
@@ -198,7 +198,7 @@ def at_commit(entry: E) -> E:
 
 
 def pinned(name: str, revision: str | None) -> str | None:
-    """Return a revision of a hub model as the lock has it, else itself; without one, of the branch `main`."""
+    """Return the lock's commit for a revision of a hub model, None being `main`; without a commit, the revision."""
     return read_lock().get(name, {}).get(revision or "main", revision)
 
 
@@ -206,7 +206,7 @@ def read_lock() -> Commits:
     """Return the commits of the working directory's lock; empty without one.
 
     Raises:
-        UserError: a lock of another form.
+        UserError: the lock has another form.
     """
     path = Path.cwd() / LOCK
     lock = read_own(path) if path.is_file() else {}

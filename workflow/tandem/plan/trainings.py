@@ -71,7 +71,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     require_split(ctx, data, "train", f"{at}: is trained")
 
     collection = dataset(ctx, data)
-    # before what it names is planned: its mistakes name their key
+    # before the entries that it names are planned, since its mistakes name their key
     read = texts_of_cross(ctx, name, data, at)
     lists = training_lists(ctx, at, entry.candidates, data)
     scope = Scope(data, entry.candidates.split, ctx.seed(train.seed), lists)

@@ -17,7 +17,7 @@ def views_folder(files: Iterable[Path]) -> str:
     Different names give different folders: characters that a folder's name cannot have are written as numbers of bytes.
 
     Example:
-        mine.yaml → `results/mine`; `a b.yaml` → `results/a~20b`; config.yaml and long.yaml, one laid upon the other →
+        mine.yaml → `results/mine`; `a b.yaml` → `results/a~20b`; config.yaml and long.yaml, one merged over the other →
         `results/long`.
     """
     names = [_folder_name(file.stem) for file in files if file.stem != "config"]
@@ -39,7 +39,7 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
 
     Args:
         configurations: shipped ones, each as `--configfile` takes its files.
-        views: the folder of the current one, which is not named.
+        views: the folder of the current configuration, which is not named.
     """
     commands = []
     for configuration in configurations:
@@ -52,7 +52,7 @@ def name_configurations(configurations: Iterable[str], views: str) -> str:
 
 
 def list_views() -> list[str]:
-    """Return the files and folders that tables, the report and what packages add lie in."""
+    """Return the files and folders that contain the tables, the report and what packages add."""
     added = [name for view in plans_view for name in plans_view[view].writes]
     return [*_OWN_VIEWS, *added]
 

@@ -1,4 +1,4 @@
-"""A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands."""
+"""Fill a layout into a table: means, intervals and tests of its systems, and verdicts by tolerance bands."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,7 +33,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import load
 from tandem.store.lineage import causes, open_upstream, stage_name
 
-# that select a band
+# keys that select a band
 _CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "queries", "measure")
 _MOST_DIFFERENCES = 12  # of a row from its neighbour
 
@@ -54,7 +54,7 @@ class Place:
 
 
 def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
-    """Compute the numbers of a planned table from the scores of every row that has some, the hidden ones included.
+    """Compute the numbers of a planned table from the scores of every row that has some, hidden rows included.
 
     Each visible row is tested against its baseline (`run_seeded_test`), and a column's p-values are
     Holm-corrected over the comparisons in that column.
@@ -124,7 +124,7 @@ def fill_table(plan: TablePlan, scored: Sequence[ScoredRow]) -> Table:
 
 
 def _list_columns(layout: Layout, blocks: Sequence[ScoreBlock]) -> list[Column]:
-    """Return the layout's columns that are measured, as planning has seen that some are, or printed.
+    """Return the layout's columns that are measured or printed; planning has checked that some are measured.
 
     A layout without columns has all measures.
     """
@@ -170,7 +170,7 @@ def _fill_cell(
     scored = block.scored[system]
     seeds = block.values[:, system, :, measure].mean(axis=1)
     base = _find_other(position, row.baseline) if row.id in block.p else None
-    touched = len({score.artifact.key for score in scored}) > 1  # by the seeds
+    touched = len({score.artifact.key for score in scored}) > 1  # whether seeds change the scores
     on = layout.printed_on
     paper = row.dataset or column.dataset or (on.dataset if on else "")
     split = column.split or (on.split if on and not column.dataset else "")
@@ -197,7 +197,7 @@ def _fill_cell(
 
 
 def _find_other(position: Position, system: System | None) -> Position | None:
-    """Return the same number of another system of the same place; None where it has none."""
+    """Return the same number of another system in the same place; None if that has no such system."""
     systems = position.block.systems
     return position._replace(system=systems.index(system)) if system in systems else None
 
@@ -220,7 +220,7 @@ def _describe(layout: Layout, column: Column, blocks: Sequence[ScoreBlock]) -> F
 def _judge(
     cell: Cell, layout: Layout, row: LayoutRow, column: Column, place: Place, bands: Sequence[Band]
 ) -> Cell:
-    """Return a cell with its verdict on the printed number, and whether the value is what was measured here before."""
+    """Return a cell with its verdict on the printed number, and whether its value was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
     band, earlier = (
@@ -247,10 +247,11 @@ def list_criteria(band: Band) -> dict[str, object]:
 def select_band(
     bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True
 ) -> Band | None:
-    """Return the band of a number: of the entries that fit the one with the most criteria, the later of equals.
+    """Return the band of a number: of the entries that fit, the one with the most criteria; of equals, the last.
 
-    Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
-    (of some queries, with other labels, with changed configuration) a band's value holds only if it names the table.
+    If another dataset stands in, only entries that name it apply. For a number that is not the recipe's `usual` one (of
+    some queries, with other labels, with changed configuration) a band's value applies only if the band names the
+    table.
     """
 
     def fits(key: str, value: object) -> bool:
@@ -267,9 +268,9 @@ def select_band(
 
 
 def judge_value(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
-    """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
+    """Return `match`, `near`, `off`, `printed number is wrong (why)`, or "" if there is nothing to compare with.
 
-    Our `value` is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
+    Our `value` is compared with the band's value, else with the printed one; `wrong` is why the latter is wrong.
     """
     expected = printed if band is None or band.value is None else band.value
     if wrong and (band is None or band.value is None):
@@ -283,11 +284,11 @@ def judge_value(value: float | None, printed: float | None, band: Band | None, w
 
 
 def _measure_distance(value: float, expected: float) -> float:
-    return round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits say
+    return round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits are
 
 
 def compare_before(value: float | None, band: Band | None) -> str:
-    """Return `as measured before`, `not as measured before`, or nothing where it has not been measured before."""
+    """Return `as measured before`, `not as measured before`, or "" if it has not been measured before."""
     if value is None or band is None or band.value is None:
         return ""
     return (
@@ -342,7 +343,7 @@ def _fill_row(
 
 
 def _find_same(own: Sequence[ScoredRow]) -> str:
-    """Return the earlier row whose run a row's is; with the columns' datasets where that is so in some of them only."""
+    """Return the earlier row with the same run; with the columns' datasets if that is so only for some of them."""
     columns: dict[str, dict[str, None]] = {}
     for score in own:
         if score.row.same_as:

@@ -83,7 +83,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def format_delta(cell: Cell) -> str:
-    """Return ours minus printed; a dash where the printed number is of another collection."""
+    """Return ours minus printed; a dash if the printed number is of another collection."""
     if cell.stands_in or cell.printed is None or cell.value is None:
         return format_difference(None)
     return format_difference(cell.value - cell.printed)
@@ -92,8 +92,8 @@ def format_delta(cell: Cell) -> str:
 def draw_conclusion(cell: Cell) -> str:
     """Return what may be concluded: `above` or `below` the baseline, `no difference shown (±1.90)`, or nothing.
 
-    Nothing without a test. The interval of a corrected test that shows nothing holds 0: its half is the difference
-    itself at least.
+    It is nothing without a test. If a corrected test shows no difference, its interval contains 0, so that half of it
+    is at least the difference itself.
     """
     if cell.change is None or cell.p is None:
         return ""
@@ -105,7 +105,7 @@ def draw_conclusion(cell: Cell) -> str:
 
 
 def reduce_verdict(cell: Cell) -> str:
-    """Return the verdict in few words; why a printed number is wrong stands below the table."""
+    """Return the verdict in few words; the notes below the table state why a printed number is wrong."""
     if cell.verdict.startswith(_WRONG_VERDICT):
         return _WRONG_VERDICT
     return cell.verdict or "–"
@@ -114,7 +114,7 @@ def reduce_verdict(cell: Cell) -> str:
 def name_baseline(row: FilledRow) -> str:
     """Return the baseline that a row is tested against.
 
-    Else why there is no test: `quoted`, `not made`, `same run as …`.
+    Without one, return why there is no test: `quoted`, `not made`, `same run as …`.
     """
     if row.quoted:
         return "quoted" if is_printed(row) else "not made"
@@ -229,7 +229,7 @@ def describe_source(table: Table) -> list[str]:
 def write_csv(table: Table) -> str:
     """Return one line per system and measure: values with four decimals, p with six, empty without a value.
 
-    Shares are in percent, gains and counts as they are. A row's costs follow its measures, a line each.
+    Shares are in percent, gains and counts as they are. A row's costs follow its measures, one line for each.
     """
     lines: list[dict[str, object]] = []
     for row in table.rows:
@@ -331,7 +331,7 @@ def make_table_grid(table: Table, terminal: bool = False) -> PageTable:
 
 
 def _format_measure(table: Table, at: int, terminal: bool) -> list[tuple[str, list[str]]]:
-    """Return headings and cells of one measure: value, what any row has between it and its test, the test."""
+    """Return headings and cells of one measure: the value, columns in which any row has a text, and the test."""
     cells = table.column(at)
     columns = [(table.names[at], [_format_marked(cell, terminal) for cell in cells])]
     between = {

@@ -1,6 +1,6 @@
 """How numbers are written, and tables of texts: as Markdown, and aligned for a terminal.
 
-What rounds to 0 is written without a minus (`z`).
+A number that rounds to 0 is written without a minus (`z`).
 """
 
 import re
@@ -10,29 +10,29 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
-# of p: significant below the first; below the second, not written out
+# p is significant below the first; below the second, it is not written out
 LEVEL = 0.05
 _LEAST_P = 0.001
 _WIDEST_NOTES = 120
 
 
 def format_number(value: float | None, decimals: int = 2) -> str:
-    """`53.96`; a dash without a value."""
+    """Return `53.96`; a dash without a value."""
     return "–" if value is None else f"{value:z.{decimals}f}"
 
 
 def format_difference(difference: float | None, decimals: int = 2) -> str:
-    """`+1.25`; a dash without a value."""
+    """Return `+1.25`; a dash without a value."""
     return "–" if difference is None else f"{difference:+z.{decimals}f}".replace("-", "−")
 
 
 def format_four_decimals(value: float | None) -> str:
-    """Four decimals; nothing without a value."""
+    """Return a value with four decimals; an empty text without a value."""
     return "" if value is None else f"{value:z.4f}"
 
 
 def format_p(p: float | None) -> str:
-    """`0.012`, `<0.001`, `<0.05` where rounding would say 0.050; a dash where nothing was tested.
+    """Return `0.012`, `<0.001`, or `<0.05` if rounding would give 0.050; a dash if nothing was tested.
 
     >>> format_p(0.0496), format_p(0.0504)
     ('<0.05', '0.050')
@@ -45,20 +45,20 @@ def format_p(p: float | None) -> str:
 
 
 def describe_p(p: float | None) -> str:
-    """`p = 0.012`, `p < 0.001`."""
+    """Return `p = 0.012` or `p < 0.001`."""
     words = format_p(p)
     return f"p < {words[1:]}" if words.startswith("<") else f"p = {words}"
 
 
 def mark(change: float | None, p: float | None) -> str:
-    """▲ above and ▼ below the baseline, significantly; else nothing."""
+    """Return ▲ if a value is significantly above the baseline, ▼ if it is below, else an empty text."""
     if change is None or p is None or p >= LEVEL:
         return ""
     return "▲" if change > 0 else "▼"
 
 
 def describe_unit(not_percent: Sequence[str], columns: int) -> str:
-    """Return how the values of so many columns are written, some of which are not in percent.
+    """Return the unit of the values of so many columns; those of the columns `not_percent` are not in percent.
 
     >>> describe_unit(["DCG@10", "NumRet"], 3)
     'Values in percent (DCG@10 and NumRet as they are)'
@@ -82,19 +82,19 @@ class PageTable:
     named_by: int = 0  # the column that names a row
     # the address that a cell leads to, by row and column
     links: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    align: str = ""  # a letter a column, l for words and r for numbers; empty: words, then numbers
+    align: str = ""  # a letter for each column, l: words, r: numbers; empty: words, then numbers
     caption: str = ""
     notes: Sequence[str] = ()
     best: Collection[tuple[int, int]] = ()  # cells in bold, by row and column
 
     @property
     def alignment(self) -> str:
-        """Return a letter a column: l for words, r for numbers."""
+        """Return a letter for each column: l for words, r for numbers."""
         return self.align or "l" + "r" * (len(self.head) - 1)
 
 
 def quote_markdown(text: str) -> str:
-    """Text in which Markdown and HTML see no markup, in one line."""
+    """Return a text in one line, in which Markdown and HTML see no markup."""
     return re.sub(r"[\\`*_\[\]<>|]", r"\\\g<0>", text.replace("\n", " "))
 
 
@@ -127,7 +127,7 @@ def _pad(cell: str, width: int, letter: str) -> str:
 
 
 def align_text(grid: PageTable) -> str:
-    """Plain text for a terminal: columns padded to their widest cell."""
+    """Return a table as plain text for a terminal: columns are padded to their widest cell."""
     lines = [grid.head, *grid.rows]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     padded = ["  ".join(map(_pad, line, widths, grid.alignment)) for line in lines]

@@ -19,7 +19,8 @@ SWEEPS = "sweeps"  # the folder of a configuration's sweeps, and the prefix of t
 class Origin:
     """Describe where scores come from.
 
-    Attributes are their key and the run's, its folder, commit, date, machine and computing time.
+    The attributes are the key of the scores and, of their run, the key, folder, commit, date, machine and computing
+    time.
     """
 
     scores: str
@@ -44,19 +45,19 @@ class Lineage(Origin):
 
 @dataclass(frozen=True)
 class Cell:
-    """Describe a number; all but p as the column has them, in percent or not.
+    """Describe a number of a table; all of its values except p are as the column has them, in percent or not.
 
-    `printed` is the paper's, `low` and `high` a 95 % interval over queries.
+    `printed` is the paper's number, `low` and `high` bound a 95 % interval over queries.
 
-    `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected, `margin` half
-    the width of its 95 % interval: a difference of that size may have been missed; None for a row without a baseline.
-    With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their standard deviation. What is
-    only quoted, or cannot be measured where it is searched, has no value.
+    `change` is the value minus that of the row's baseline, and `p` is the Holm-corrected p of its test. `margin` is
+    half the width of its 95 % interval: a difference of that size may have been missed. All three are None for a row
+    without a baseline. With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their standard
+    deviation. A number that is only quoted, or cannot be measured on the searched dataset, has no value.
 
-    `verdict` is empty where there is nothing to compare the value with, `band` the tolerance behind it, `stages` the
-    key of the run of each seed; `stands_in` tells whether `dataset` or `split` is another than the printed number's.
+    `verdict` is empty if there is nothing to compare the value with, `band` is the tolerance behind it, and `stages`
+    has the key of the run of each seed. `stands_in` is whether `dataset` or `split` differs from the printed number's.
     `labels` is the key of the corrected labels, empty for the dataset's own.
-    `before` is whether the value is that of an earlier measurement here, `earlier`; it says nothing about a paper.
+    `before` states whether the value is that of an earlier measurement here, `earlier`; it does not concern a paper.
     """
 
     measure: str
@@ -81,12 +82,12 @@ class Cell:
 
     @property
     def scored_by(self) -> tuple[str, str, str]:
-        """Return what tells the queries and labels: the best of a column is the best of the same ones."""
+        """Return what identifies the queries and labels: the best of a column is chosen among numbers with the same."""
         return self.dataset, self.split, self.labels
 
     @property
     def queries(self) -> str:
-        """Return what names the queries and labels: `squad test, corrected labels`."""
+        """Return the queries and labels in words: `squad test, corrected labels`."""
         labels = ", corrected labels" if self.labels else ""
         return f"{self.dataset} {self.split}{labels}"
 
@@ -105,11 +106,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class FilledRow:
-    """Describe a system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
+    """Describe a system's numbers; `against` names its baseline, `stage` is its run's key, `folder` the run's folder.
 
-    A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
-    row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run, or
-    none on some datasets; `same_as` which earlier row has the same run, by column dataset if it is so in some only.
+    A `quoted` row has only printed values and no run. `differs` lists how its run differs from that of `neighbour`, the
+    row before it. `instead` names the datasets that stand in for those it is trained on. `absent` is the reason why it
+    has no run, or none on some datasets. `same_as` names an earlier row with the same run; if this is so only in the
+    columns of some datasets, it names these, too.
     """
 
     system: str
@@ -138,8 +140,8 @@ class FilledRow:
 class FilledColumn:
     """Describe a column of a filled table: measure, its printed name, its heading; the paper's dataset and split.
 
-    `places` are ours: `squad dev, 500 queries`; of a group of datasets `nanobeir test, 13 datasets`.
-    `is_percent` tells whether its values are shares in percent; gains and counts are written as they are.
+    `places` are our dataset and split: `squad dev, 500 queries`; for a group of datasets `nanobeir test, 13 datasets`.
+    `is_percent` is whether its values are shares in percent; gains and counts are written as they are.
     """
 
     measure: str
@@ -154,12 +156,12 @@ class FilledColumn:
 
 @dataclass(frozen=True)
 class BestSystem:
-    """Describe the best system by the first measure, and by how much it is `over` another, the reference of the table.
+    """Describe the best system by the first measure, and its gain `over` another system, the reference of the table.
 
-    Only what is scored by the reference's queries and labels is compared. `gain` has the measure's unit; `p` is that of
-    the best system's own comparison where its baseline is the reference, else Holm-corrected over the tests of all
-    systems against the reference. Both are None where there is no such test. `among` names the queries and labels where
-    the table has rows of others.
+    Only systems that are scored by the reference's queries and labels are compared. `gain` has the measure's unit. `p`
+    is that of the best system's own comparison if its baseline is the reference, else Holm-corrected over the tests of
+    all systems against the reference. Both are None if there is no such test. `among` names the queries and labels if
+    the table has rows with others.
     """
 
     system: str
@@ -185,7 +187,8 @@ class FilledOrder:
 class Table:
     """Describe a filled layout.
 
-    `notes` are those of the stages behind its numbers, and what could not be tested; `warnings` are the stages'.
+    `notes` are those of the stages behind its numbers, and what could not be tested; `warnings` are those of the
+    stages.
     """
 
     title: str
@@ -218,7 +221,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """`Table 4: First-stage retrieval`, or the title alone."""
+        """`Table 4: First-stage retrieval`, or only the title."""
         return f"{self.paper.table}: {self.title}" if self.paper else self.title
 
     @property
@@ -286,15 +289,15 @@ def read_result_json(kind: type[_Result], path: Path, missing: str, broken: str)
 
 
 def read_table(path: Path) -> Table:
-    """Read the table that `tandem table` wrote beside its CSV."""
+    """Read the table that `tandem table` wrote next to its CSV."""
     missing = "`tandem run` writes it with the table"
     return read_result_json(Table, path, missing, "not a table written by `tandem table`")
 
 
 def find_view(name: str) -> Path:
-    """Return the JSON file of a table (`summary`) or a sweep (`sweeps/lists`); that of mine.yaml is `mine/summary`.
+    """Return the JSON file of a table (`summary`) or a sweep (`sweeps/lists`); `mine/summary` is that of mine.yaml.
 
-    Where there is none, it is that of the default configuration.
+    If mine.yaml has no such file, it is that of the default configuration.
     """
     configuration, _, rest = name.partition("/")
     paths = [
@@ -309,7 +312,7 @@ def _make_view_path(folder: Path, name: str) -> Path:
 
 
 def is_sweep(view: Path) -> bool:
-    """Return whether a view, by its name or its file's place, is a sweep's and no table."""
+    """Return whether a view, by its name or the place of its file, is a sweep and not a table."""
     return view.parent.name == SWEEPS
 
 

@@ -23,8 +23,8 @@ from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, open_upstream, walk
 
-TRAINING_STAGES = ("training", "checkpoint")  # what stages that train hold
-# By the trainings of a system: of two, the only difference may be small by chance.
+TRAINING_STAGES = ("training", "checkpoint")  # what artifacts of stages that train hold
+# Number of a system's trainings → warning. With two, their only difference may be small by chance.
 _FEW_SEEDS = {
     1: "p is of one training of a system and counts the chance of the queries alone, not that of the training; name "
     "three `seeds`, and no seed of its own",
@@ -36,7 +36,7 @@ _FEW_SEEDS = {
 def open_score_artifact(folder: str, run: str = "") -> Artifact:
     """Return a score artifact, verified.
 
-    A `UserError` unless it is of the current version and of the key `run`, if passed.
+    A `UserError` unless it is of the current version and scores the run with the key `run`, if that is passed.
     """
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
@@ -57,7 +57,7 @@ def open_score_artifact(folder: str, run: str = "") -> Artifact:
 
 
 def run_folder(scores: Artifact) -> str:
-    """Return the folder of the run that was scored; for a group of datasets that of the scores themselves."""
+    """Return the folder of the run that was scored; for a group of datasets, the folder of the scores themselves."""
     return scores.upstream.get("run") or str(scores.folder)
 
 
@@ -116,14 +116,14 @@ def collect_lines(stages: Iterable[BuiltStage], fact: str = "warnings") -> list[
 
 
 def warn_of_few_seeds(systems: Collection[Iterable[Artifact]]) -> list[str]:
-    """Return a warning about p where a system is of fewer than three trainings; what nobody trained does not count.
+    """Return a warning about p if a system has fewer than three trainings; systems without training do not count.
 
     Args:
-        systems: the scores of each, one a seed: where no seed touches its training, they are the same ones.
+        systems: the scores of each system, one for each seed; they are the same ones if no seed changes its training.
     """
-    # Of the runs alone: a judge of labels that score them is no training of theirs.
+    # Only of the runs: the training of a judge whose labels score them is not a training of theirs.
     runs = map(_open_run, chain.from_iterable(systems))
-    trained: set[str] = set()  # keys of what descends from a training
+    trained: set[str] = set()  # keys of stages that descend from a training
     for key, stage in walk(runs).items():
         if stage.declared.holds in TRAINING_STAGES or trained.intersection(stage.upstream.values()):
             trained.add(key)
@@ -135,7 +135,7 @@ def warn_of_few_seeds(systems: Collection[Iterable[Artifact]]) -> list[str]:
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[ScoredRow]:
-    """Return the score artifacts of rows, verified; a `UserError` for a row that is there twice or another split."""
+    """Return the score artifacts of rows, verified; a `UserError` for a row that occurs twice or has another split."""
     scored: list[ScoredRow] = []
     seen = set()
     for row in rows:
@@ -161,16 +161,16 @@ class ScoreBlock:
 
     place: tuple[str, str, str]  # column, dataset and split
     systems: list[System]
-    scored: list[list[ScoredRow]]  # of each system, its scores by seed
-    measures: list[str]  # those that all of them have
+    scored: list[list[ScoredRow]]  # for each system, its scores by seed
+    measures: list[str]  # measures that all systems have
     values: Floats64  # of each seed and query, shape (seeds, systems, queries, measures)
     low: Floats64  # bounds of the bootstrap interval, shape (systems, measures)
     high: Floats64
-    # of each tested system, that of the test against its baseline by measure, uncorrected
+    # tested system → p of the test against its baseline, by measure, uncorrected
     p: dict[System, Floats64]
-    # of each, half the width of the 95 % interval of the difference, by measure
+    # tested system → half the width of the 95 % interval of the difference, by measure
     margins: dict[System, Floats64]
-    # of each, the first with the same scores: another name of the same run, or its own
+    # system → the first one with the same scores: another name of the same run, or itself
     originals: dict[System, System]
 
     @property
@@ -188,14 +188,14 @@ class Position(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Over queries and seeds."""
+        """The mean over queries and seeds."""
         return float(self.block.values[:, self.system, :, self.measure].mean())
 
 
 def compute_differences(
     values: Floats64, systems: Sequence[System], pairs: Collection[tuple[System, System]]
 ) -> Floats64:
-    """Return values of the first systems of pairs minus those of the second, shape (seeds, queries, pairs · measures).
+    """Return the values of pairs' first systems minus those of the second, shape (seeds, queries, pairs · measures).
 
     `values` have the shape (seeds, systems, queries, measures).
     """
@@ -207,7 +207,8 @@ def compute_differences(
 def read_blocks(scored: Sequence[ScoredRow], layout: Layout) -> list[ScoreBlock]:
     """Read the scores of one place, a block for each set of systems that have the same measures.
 
-    Where corrected labels leave other queries with a relevant passage, those of each labels are blocks of their own.
+    If corrected labels leave other queries with a relevant passage, the scores by each sort of labels have blocks of
+    their own.
 
     Raises: see `read_block`.
     """
@@ -259,7 +260,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
     for system in present:
         keys = tuple(by_seed[system, seed].artifact.key for seed in seeds)
         originals[system] = by_scores.setdefault(keys, system)
-    # Two runs are tested once, by whatever names and whichever is the baseline; none is tested against itself.
+    # Two runs are tested once, whatever their names and whichever is the baseline; no run is tested against itself.
     tested: dict[System, System] = {}
     compared = {frozenset([original]) for original in by_scores.values()}
     for row in layout.rows:
@@ -293,7 +294,7 @@ def read_block(scored: Sequence[ScoredRow], layout: Layout, measures: Sequence[s
 def scale_value(value: float, measure: str) -> float:
     """Return a mean, or a difference of means, as tables have it: shares in percent, gains and counts as they are.
 
-    To four decimals; noise in a sum's last bits cannot tip the rounding.
+    It is rounded to four decimals; noise in a sum's last bits cannot tip the rounding.
     """
     factor = 100 if is_share(measure) else 1
     return round(round(factor * value, 9), 4) + 0.0  # of -0.0 and 0.0 the sum is 0.0

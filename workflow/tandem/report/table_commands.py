@@ -1,4 +1,4 @@
-"""The commands `table` and `show`: a paper's table in every format. Flags and files that other pages have, too."""
+"""The commands `table` and `show`: a paper's table in every format; and flags and files that other pages share."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -48,16 +48,16 @@ def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
         raise UserError(f"{tokens[0].keyword}: {_take_first(error)}") from None
 
 
-CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
+CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # other formats are written next to it
 CsvFiles = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
-# by pydantic
+# a flag whose value is JSON, which pydantic parses
 JSON = Parameter(
     converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative=""
 )
 
 
 def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
-    """Return a file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
+    """Return a file that planning wrote; a `UserError` if it cannot be read or is not `expected`."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -71,7 +71,7 @@ def read_plan(flag: str, path: Path, kind: type[_Plan], expected: str) -> _Plan:
 
 
 def write_views(out: Path, texts: Mapping[str, str]) -> None:
-    """Write the formats of a table beside one another, by the endings of their files."""
+    """Write the formats of a table next to each other, by the endings of their files."""
     for suffix, text in texts.items():
         write_text(out.with_suffix(suffix), text)
 
@@ -82,7 +82,8 @@ def write_table(*, plan: Path, out: CsvOut) -> None:
     Args:
         plan: the table's layout and bands, and for each row, dataset and seed the folder of its scores; planning
             writes it.
-        out: the table as CSV; the others go beside it as .md, .tex, .html and .json, which `show` and `report` read.
+        out: the table as CSV; the other formats are written next to it as .md, .tex, .html and .json, which `show` and
+            `report` read.
     """
     planned = read_plan("plan", plan, TablePlan, "a table's plan")
     scored = read_scored([row for row in planned.rows if not row.absent])
@@ -130,8 +131,8 @@ def show(table: Path, /) -> None:
     """Print a table, aligned, with every p-value, and the orders that are tested below it.
 
     Args:
-        table: a file results/tables/<table>.csv, written by Snakemake, or the table's name alone: `summary`, of
-            mine.yaml `mine/summary`.
+        table: a file results/tables/<table>.csv, written by Snakemake, or only the table's name: `summary`, or
+            `mine/summary` for mine.yaml.
     """
     own = table.with_suffix(".json") if table.name else table  # '' and . and / have none
     named = table.suffix != ".csv" and not own.is_file()  # a name may hold dots

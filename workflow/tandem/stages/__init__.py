@@ -22,10 +22,10 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
     """Add a plugin's kind of stage.
 
     Args:
-        in_runs: whether `runs` may name it, as one that writes a run.
+        in_runs: whether an entry of `runs` may name it: it writes a run.
     Raises:
-        UserError: its name is taken or cannot be part of a command and a path, its parameters have a model that would
-            drop what it does not know, or a word of its declaration, such as its box, is not one of those allowed.
+        UserError: its name is taken or cannot be part of a command and a path; the model of its parameters is not a
+            subclass of `Params`; or a word of its declaration, such as its box, is not allowed.
     """
     if kind.name in KINDS or kind.name in rule_names():
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
@@ -33,7 +33,7 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
         raise UserError(
             f"stage {printable(kind.name)}: allowed in its name are letters, digits, _, . and -"
         )
-    # the plugin's digest would be in no key
+    # without `Params`, the plugin's digest would be in no key
     if kind.params and not issubclass(kind.params, Params):
         raise UserError(
             f"stage {kind.name}: its params are {kind.params.__name__}, which is not a subclass of Params"
@@ -50,7 +50,7 @@ def register_stage(kind: Kind, *, in_runs: bool = True) -> Kind:
 
 
 def declaration(name: str) -> Kind:
-    """Return the declaration of a kind; one of defaults for an unknown kind, whose plugin is not loaded."""
+    """Return the declaration of a kind; for an unknown kind, whose plugin is not loaded, one with defaults."""
     return KINDS.get(name) or Kind(name, "")
 
 
@@ -79,7 +79,7 @@ def shard_commands() -> dict[str, tuple[Kind, Entry]]:
 
 
 def kind_of_command(command: str) -> Kind | None:
-    """Return the kind of stage that a command makes, whole or a shard; None for a command that only reads artifacts."""
+    """Return the kind of stage that a command makes, whole or in a shard; None if it only reads artifacts."""
     shard = shard_commands().get(command)
     return shard[0] if shard else KINDS.get(command)
 

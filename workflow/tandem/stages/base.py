@@ -26,7 +26,7 @@ Box = Literal[
     "Re-ranking", "Audits", "Scores",
 ]  # fmt: skip
 BOXES: tuple[str, ...] = get_args(Box)
-# What an artifact is, for costs of a system, `gc` and whatever else looks for a sort of artifact.
+# What an artifact is: for the costs of a system, for `gc`, and for any other code that looks for a sort of artifact.
 Holds = Literal[
     "collection", "encoder", "tokens", "vectors", "index", "lexical index", "lists", "training", "checkpoint", "scores",
     "other",
@@ -48,10 +48,10 @@ class Params(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """The parts in which a stage is made, and which shards share: so many rows each."""
+    """The parts of a stage's work, each of so many rows, which shards share."""
 
     rows: int
-    # texts: of `number` that were generated for each passage
+    # texts: generated ones, `number` for each passage
     unit: Literal["passages", "queries", "texts"]
 
 
@@ -60,12 +60,12 @@ class Scoring:
     """Describe the scores of a run.
 
     Attributes:
-        by: what scores passages, for a query that is new, too; empty: it answers no new query.
-        of: the passages whose scores have a meaning: all, the first `depth`, or those of the system that was chosen;
-            the others keep the order of the run that it was made from.
-        zero: whether scores begin at 0: always, if the model's vectors have length 1, or never.
-        depth_key: the configuration's key that may make it less deep than other runs, with `{name}` of the entry.
-        order_if: whether the scores of a stage say the order of its passages and no more; None: never.
+        by: what scores passages, also those of a new query; empty: the run answers no new query.
+        of: the passages whose scores have a meaning: all, the first `depth`, or those of the system that was chosen.
+            The other passages keep the order of the input run.
+        zero: whether scores begin at 0: never, always, or (cosine) if the model's vectors have length 1.
+        depth_key: the configuration's key that may make it less deep than other runs, with `{name}` for the entry.
+        order_if: whether the scores of a stage state only the order of its passages; None: never.
     """
 
     by: Literal["", "lexical", "dual", "cross", "fusion"] = ""
@@ -76,15 +76,15 @@ class Scoring:
 
 
 class Planned(Protocol):
-    """A stage, as far as declarations may ask about it."""
+    """The properties of a planned stage that declarations may read."""
 
     @property
     def upstream(self) -> Json:
-        """Return role → the stage that it is made from."""
+        """Return role → the stage that is this input."""
 
     @property
     def execution(self) -> Json:
-        """Return options that never change the result."""
+        """Return its options that never change the result."""
 
     @property
     def values(self) -> Json:
@@ -101,34 +101,34 @@ class Kind:
         params: model of its parameters.
         version: part of every digest; raise it when the meaning of the result changes.
         env: conda environment under envs/.
-        threads: CPU threads of a job: all cores, one, or every core with nothing beside it.
+        threads: CPU threads of a job: all cores, one, or all cores with no other job at the same time.
         retries: how often Snakemake repeats a failed job.
         gpu: roles of the inputs that need a GPU, without numbers: `judge` for `judge.0`.
         ranks: whether several processes, one per device, may share its work.
-        shard: the function that computes one shard and returns facts for its file, if jobs may share its work.
+        shard: if jobs may share its work, the function that computes one shard and returns facts for its file.
         shard_for: roles of inputs, at least one of which a stage must have to share its work; empty: none is needed.
         shard_if: whether a stage has work to share; None: always.
         shard_retries: `retries` of a shard.
-        part: what its parts are, where it is made in parts of a fixed size that jobs share.
-        train: the function that does, before the shards, what all of them need.
+        part: the size and unit of its parts, if jobs share the stage in parts of a fixed size.
+        train: the function that runs before the shards and prepares what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
         holds: what its artifacts contain.
-        vectors: for a kind that encodes, what a row of its blocks stands for: a `text`, or what a package adds by
-            `@side_encoder` (`tandem.stages.retrieval`).
+        vectors: for a kind that encodes, what a row of its blocks represents: a `text`, or a name that a package adds
+            by `@side_encoder` (`tandem.stages.retrieval`).
         scoring: for a kind that writes runs, a description of their scores.
         split_key: for a kind that chooses something, the configuration's key of the split whose queries decide, with
             `{name}` for the entry.
-        lower_is_better: whether the value that it measures is better, the lower it is.
-        verb: what it does, before the name of a stage in a line of progress; empty: its own name.
+        lower_is_better: whether a lower value is better, for a kind that measures one.
+        verb: the word before the name of a stage in a line of progress; empty: the kind's name.
         rule: the name of its rule, if that differs from the kind's.
-        is_packed: whether a bundle of a table has its files; of other kinds, but for runs, only the manifest.
+        is_packed: whether a bundle of a table has its files; of other kinds, except runs, it has only the manifest.
         one_thread_if: whether a stage takes one thread instead of `threads`; None: never.
         tokens: for a kind with a tokenizer, the kind of stage that makes token ids by it.
         package: the name on PyPI of a package that it needs and Tandem does not install; empty: none.
-        additions: registries whose entries act in every stage of the kind, though nothing names them: a plugin that
-            adds one is in the keys of all of them.
+        additions: registries whose entries act in every stage of the kind, though no configuration names them: the
+            keys of all these stages contain a plugin that adds an entry.
     """
 
     name: str
@@ -191,9 +191,9 @@ class Kind:
             ) from None
 
     def uses_gpu(self, roles: Iterable[str], execution: Json) -> bool:
-        """Return whether a stage with inputs of these roles uses a GPU; for a server's model it needs none.
+        """Return whether a stage with inputs of these roles uses a GPU; it needs none for the model of a server.
 
-        `execution` has its options, as planned or by their flags.
+        `execution` has the stage's options, as planned or as its flags state them.
         """
         return (
             _any_of(roles, self.gpu)
@@ -265,7 +265,7 @@ def parse_value(text: str) -> Any:
 
 
 def read_flags(words: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return the texts behind those flags on a stage's command line that begin so, by the rest of the flag.
+    """Return the values of a stage's flags that begin with `prefix`: the rest of the flag → the text behind it.
 
     >>> read_flags(["rerank", "--in.model", "m", "--run.devices", "2"], "--in.")
     {'model': 'm'}

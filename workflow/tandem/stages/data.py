@@ -1,4 +1,4 @@
-"""What needs no model: datasets, their own training lists as runs, and BM25 with its indexes."""
+"""Stages that need no model: datasets, their own training lists as runs, and BM25 with its indexes."""
 
 from operator import not_
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params, Part, Planned, Scoring
 from tandem.stages.retrieval import RunParams
 
-# of Anserini's English analyzer, all with its stop words
+# stemmers of Anserini's English analyzer, each with its stop words
 Stemmer = Literal["porter", "krovetz", "none"]
 _Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
 
@@ -46,18 +46,18 @@ LANGUAGES = (
     "uk",
     "zh",
 )
-# of what writes texts of passages or queries: id, number, text and more
+# the file of stages that write texts of passages or queries, with the columns id, number, text and more
 TEXTS_FILE = "generated.parquet"
-# with the δ of the formula's paper
+# formula → the δ of its paper
 FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}
 
 # Name of a fact in a dataset's manifest → the class that observes its texts, an `Observer` of data.observers.
 DATASET_OBSERVERS: Declarations[Entry] = Declarations()
-# Name of a further part of datasets → the function that writes its file, and returns what statistics.json says of it:
+# Name of a further part of datasets → the function that writes its file and returns its counts for statistics.json:
 # `(checksum, source, passages, draft, warnings) -> counts`.
 DATASET_PARTS: Declarations[Entry] = Declarations()
-# What a stage does with a dataset (`analysed`, `tokenised`, `scored`) → the function of its job and of what it did that
-# with, which yields lines about the dataset.
+# What a stage does with a dataset (`analysed`, `tokenised`, `scored`) → the function that yields lines about the
+# dataset; its arguments are the job and, for `tokenised`, the tokenizer.
 DATASET_DOUBTS: Declarations[Entry] = Declarations()
 
 
@@ -88,7 +88,7 @@ class DatasetParams(Params):
     counted_shares: list[str] = Field(
         [],
         exclude_if=not_,
-        description="of these two, those drawn from queries that the hash of their ids has chosen before",
+        description="which of these two shares are of queries that were chosen by the hash of their ids before",
     )
     near_duplicates: float | None = Field(
         None, gt=0, le=1, description="similarity from which labels are shared"
@@ -102,7 +102,7 @@ class DatasetParams(Params):
     checksum: str | None = Field(
         None, description="expected sha256 of the source's rows; another one is a warning"
     )
-    fingerprint: str | None = Field(None, description="of the files that `path` names")
+    fingerprint: str | None = Field(None, description="hash of the files that `path` names")
     downloads: list[list[str | None]] | None = Field(
         None, description="(file, url, member, sha256, md5) each"
     )
@@ -114,7 +114,7 @@ class DatasetParams(Params):
 
 
 class GivenParams(Params):
-    """Parameters of the run that a dataset's own training lists are."""
+    """Parameters of a run that consists of a dataset's own training lists."""
 
     split: str = Field("train", description="whose queries")
     depth: int = Field(1000, ge=1, description="most negatives of a query")
@@ -129,19 +129,19 @@ class LuceneParams(Params):
     """Anserini's inverted index."""
 
     analyzer: Analyzer = Field("default", description="how texts become terms")
-    language: str = Field("en", description="of the texts, ISO 639-1")
+    language: str = Field("en", description="language of the texts, ISO 639-1")
     vectors: bool = Field(False, description="keep passages' own terms, which RM3 needs")
     fields: bool = Field(False, description="index title and text separately too")
 
 
 class Bm25Variant(LexicalMethod, RunParams):
-    """A search by BM25, or by another classical score, whatever k1 and b are."""
+    """A search by BM25, or by another classical score: its parameters except k1 and b."""
 
     queries: int | None = Field(
-        None, ge=1, description="search for the first so many queries; null: all"
+        None, ge=1, description="search for this many of the first queries; null: all"
     )
     texts: int = Field(
-        0, ge=0, exclude_if=not_, description="generated texts behind a query, the first ones"
+        0, ge=0, exclude_if=not_, description="number of generated texts appended to a query"
     )
 
 
@@ -156,7 +156,7 @@ class Bm25Params(Bm25Variant):
     )
 
 
-# A shard of `dataset` that fails does so of a line in a file, mostly, and would again.
+# A shard of `dataset` mostly fails because of a line in a file, and would fail again.
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, version=2, threads="all", shard="data.dataset:run_shard",
         shard_retries=0, shard_if=_is_read_by_several, part=Part(1 << 20, "passages"), box="Collection",

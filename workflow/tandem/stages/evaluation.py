@@ -5,14 +5,14 @@ from pydantic import Field
 from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params
 
-# Measures whose values follow from the top k alone; the others ask how many passages are relevant anywhere.
+# Measures whose values follow from the top k only; the others also need the number of all relevant passages.
 OF_THE_TOP = ("Success", "RR", "P")
-# By name: a provider of ir_measures, before its own; packages register it.
+# Providers of ir_measures, by name, that are tried before its own; packages register them.
 MEASURE_PROVIDERS: Declarations[Entry] = Declarations()
 
 
 class ScoreParams(Params):
-    """What is measured; a group of datasets has `members` instead of a run."""
+    """What is measured; the scores of a group of datasets have `members` instead of a run."""
 
     measures: tuple[str, ...] = Field(
         min_length=1, description="names of ir_measures, such as RR@10"

@@ -12,8 +12,8 @@ from tandem.registry import Registry
 from tandem.stages.base import Kind, Part
 from tandem.stages.retrieval import ScoringParams
 
-# A source takes the job, its `PositiveLabels`, and the rows of passages' and queries' ids. It gives (query, ids,
-# rows, scores) of each query's documents, best first: negatives are drawn from them, and positives where answers label.
+# A source takes the job, its `PositiveLabels`, and the rows of passages' and queries' ids. It yields (query, ids,
+# rows, scores) of each query's documents, best first. Negatives are drawn from these, and positives if answers label.
 negatives: Registry[Callable[..., Any]] = Registry(
     "source of negatives", "negatives", "negatives.sources"
 )
@@ -30,10 +30,10 @@ class BelowParams(BelowPositive):
 
 @parameters_of
 class BehindParams(Behind):
-    """Which queries lists are drawn for, by two runs."""
+    """For which queries lists are drawn, by their ranks in two runs."""
 
     of_results: bool = Field(
-        False, exclude_if=not_, description="no rank is of a passage of the query's own id"
+        False, exclude_if=not_, description="ranks do not count a passage with the query's own id"
     )
 
 
@@ -44,9 +44,9 @@ class CandidatesParams(Candidates, ScoringParams):
     source: str | None = Field(
         None, description="registered source of negatives; null: the input run, else random"
     )
-    seed: int = Field(0, description="of the draw")
+    seed: int = Field(0, description="seed of the draw")
     ignore_identical_ids: bool = Field(
-        False, exclude_if=not_, description="no passage is a negative of its own id"
+        False, exclude_if=not_, description="a passage with the query's own id is not a negative"
     )
     below_positive: BelowParams | None = Field(
         None, exclude_if=not_, description="how far below a positive"

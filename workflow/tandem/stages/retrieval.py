@@ -18,12 +18,12 @@ fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval")
 pair_scorer: Registry[Callable[..., Any]] = Registry(
     "pair scorer", "pair_scorer", "retrieval.rerank"
 )
-# By `Kind.vectors`: a `tandem.retrieval.encode.SideEncoder`.
+# Value of `Kind.vectors` → a `tandem.retrieval.encode.SideEncoder`.
 side_encoder: Registry[Any] = Registry(
     "encoder of a side", "side_encoder", "retrieval", decides=False
 )
 
-# File of lines beside a run's columns → the function that yields the run's lists with them, best first:
+# File of lines in addition to a run's columns → the function that yields the run's lists with them, best first:
 # `(run, dataset, names) -> (query id, document ids, scores) of each query`.
 RUN_LINES: Declarations[Entry] = Declarations()
 
@@ -57,7 +57,7 @@ class RerankParams(ScoringParams):
     scorer: str | None = Field(
         None, description="registered scorer of texts, instead of cross-encoders"
     )
-    options: dict[str, Any] = Field({}, description="of the scorer")
+    options: dict[str, Any] = Field({}, description="options of the scorer")
 
 
 KINDS = (

@@ -19,17 +19,17 @@ from tandem.plugins import Declarations
 from tandem.stages.base import Entry, Kind, Params, Part
 
 _STARTS = ("start", "retriever", "reranker")
-# What packages write beside the weights of a trained model, by name: a function of a part's folder, the job, its token
+# What packages write next to the weights of a trained model, by name: a function of a part's folder, the job, its token
 # ids, the last state of the training, the number of lists, and the sizes that followed from the data.
 PART_NOTES: Declarations[Entry] = Declarations()
 # By role of an input of a model's stage: a function of the job, which writes the model from that input instead of
 # training it.
 MODEL_SOURCES: Declarations[Entry] = Declarations()
-# By name: a function of a model's job, its lists, the known positives and the numbered collection that returns what
-# looks at the training (`training.loop.Watch`), or None.
+# By name: a function of a model's job, its lists, the known positives and the numbered collection. It returns an
+# observer of the training (`training.loop.Watch`), or None.
 WATCHES: Declarations[Entry] = Declarations()
 # What packages find in a finished training, by name: a function of the model's parameters, how it was trained, its log
-# and its lists that returns facts and warnings.
+# and its lists. It returns facts and warnings.
 OUTCOMES: Declarations[Entry] = Declarations()
 
 
@@ -37,7 +37,9 @@ class EncoderParams(EncoderFiles, Params):
     """A published encoder, copied and checked."""
 
     files_sha256: str | None = Field(
-        None, exclude_if=not_, description="of source folder: of its files but the weights"
+        None,
+        exclude_if=not_,
+        description="of source folder: sha256 of its files except the weights",
     )
 
 
@@ -68,7 +70,7 @@ class Vectors(Params):
     )
     pooling: PairPooling = Field(
         "cls",
-        description="from the tokens' states; segments, classifier and decoder: of cross-encoders alone",
+        description="how the tokens' states are pooled; segments, classifier and decoder: only for cross-encoders",
     )
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
@@ -125,17 +127,17 @@ class ModelParams(Learning):
         None, exclude_if=not_, description="of a cross-encoder: the words around its texts"
     )
     words: tuple[str, ...] = Field(
-        (), exclude_if=not_, description="of pooling decoder: what it scores by"
+        (), exclude_if=not_, description="of pooling decoder: the words whose logits score"
     )
     compares: bool = Field(
         False, exclude_if=not_, description="a cross-encoder that reads two passages"
     )
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
     one_list: bool = Field(
-        False, exclude_if=not_, description="lists of one query are one, of all joined ones"
+        False, exclude_if=not_, description="all lists of a query are merged into one"
     )
     until: tuple[int, int] | None = Field(
-        None, description="of a checkpoint: its number, and how many there are"
+        None, description="of a checkpoint: its number, and the number of checkpoints"
     )
     train: Parameters[DualTrain] | Parameters[CrossTrain] | JointTrain = Field(
         description="how it is trained"
@@ -149,10 +151,10 @@ class CrossForm:
     Attributes:
         options: the key's section.
         description: of the key.
-        start: `(cross, options) -> CrossEncoder` makes one of this form of a plain one.
-        load: `(folder) -> CrossEncoder` that such a model's `save` wrote.
+        start: `(cross, options) -> CrossEncoder` makes a cross-encoder of this form from a plain one.
+        load: `(folder) -> CrossEncoder` loads what such a model's `save` wrote.
         open_tokens: `(tokens) -> Tokens` of the passages that lists and runs name.
-        check_tokens: `(job, tokens, folder)` refuses an artifact of other texts than the model in the folder reads.
+        check_tokens: `(job, tokens, folder)` refuses an artifact whose texts the model in the folder does not read.
         find_texts: `(ctx, name, data, where) -> dataset` whose texts the model reads to score the passages of `data`.
         check_entry: `(ctx, at, entry, params)` refuses what does not fit, also of cross-encoders without the key.
     """
@@ -180,7 +182,7 @@ def register_cross_form(name: str, form: CrossForm) -> None:
 
 
 def find_form(section: CrossModel | ModelParams) -> str | None:
-    """Return the form of an entry or of parameters; None of what is not a cross-encoder of a form of its own."""
+    """Return the form of an entry or of parameters; None if it is not a cross-encoder of such a form."""
     return next((name for name in CROSS_FORMS if getattr(section, name, None) is not None), None)
 
 

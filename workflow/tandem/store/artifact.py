@@ -1,6 +1,6 @@
-"""Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made from.
+"""Artifacts: folders that are done exactly when their `stage.json` exists, which records what they are made from.
 
-Before an artifact is used, its files are compared with its manifest. For large artifacts `.verified.json` beside the
+Before an artifact is used, its files are compared with its manifest. For large artifacts `.verified.json` next to the
 manifest records sha256 and state (size, times of change, inode) of each file at its last comparison; a file is read
 again only if either differs. This misses bytes that change below the file system, and files that are rewritten in
 place with the clock turned back.
@@ -27,8 +27,8 @@ from tandem.store.files import replacing, sha256
 
 _M = TypeVar("_M", bound=Model)
 MANIFEST = "stage.json"
-ARCHIVE_SUFFIX = ".tar"  # of an artifact as one object (extras/archive.py)
-# of a training, with its pace, and of a model, with its commit
+ARCHIVE_SUFFIX = ".tar"  # for an artifact as one object (extras/archive.py)
+# the log of a training, with its pace, and the card of a model, with its commit
 NOTES = ("log.parquet", "README.md")
 RECORD = ".verified.json"
 LARGE_ARTIFACT_BYTES = 64 << 20  # smaller artifacts are hashed in a tenth of a second
@@ -58,7 +58,7 @@ class Machine(Record):
 
 
 class Manifest(Record):
-    """What `stage.json` says about an artifact, in the order in which a person would ask.
+    """What `stage.json` records about an artifact, in the order in which a person would ask.
 
     Attributes:
         upstream: role → folder of the input, as its stage was called.
@@ -157,7 +157,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
     """Read the manifest of an artifact (a folder, or its `stage.json`) and check its files.
 
     Args:
-        kind: the kind it must be of, if it matters.
+        kind: the kind that it must be of; None: any.
         verify: compare every file with the manifest, unless that was done before and the file has not changed since.
     Raises:
         UserError: no manifest, another kind, or a file that is missing or changed.
@@ -209,7 +209,7 @@ def _check_changed(artifact: Artifact) -> None:
     with suppress(OSError, ValueError):
         known = json.loads(path.read_text(encoding="utf-8"))
     known = known if isinstance(known, dict) else {}
-    states: dict[str, list[Any]] = {}  # of those that are there
+    states: dict[str, list[Any]] = {}  # states of the files that exist
     for name, file in files.items():
         with suppress(OSError):
             stat = os.stat(artifact.folder / name)

@@ -1,4 +1,4 @@
-"""Find out what a manifest says about how a result was computed: sources, commit, libraries, memory."""
+"""Find out what a manifest records about how a result was computed: sources, commit, libraries, memory."""
 
 import hashlib
 import importlib.metadata
@@ -19,7 +19,7 @@ PACKAGE_FOLDER = tandem.PACKAGE
 # the folder of an installed package, and its file that names the commit
 BUILT, COMMIT = "_project", "COMMIT"
 IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-# what runs every stage and decides no result
+# packages that every stage uses and that decide no result
 GENERAL = {"cluster", "config", "errors", "redaction", "stages", "store"}
 LIBRARIES = (
     "numpy",
@@ -49,7 +49,7 @@ def provenance() -> tuple[dict[str, str], str | None, bool | None]:
 def code_commit(package: Path = PACKAGE_FOLDER) -> tuple[str | None, bool | None]:
     """Return the commit of a package's code, and whether files differ from it; None for both if that is unknown.
 
-    An installed package knows the commit of the checkout that it was built from. Git is not asked then, as the
+    An installed package records the commit of the checkout that it was built from. Git is not called then, as the
     environment may lie in a checkout of something else.
     """
     record = package / BUILT / COMMIT
@@ -72,7 +72,7 @@ def _version(module: str) -> str:
 
 def ask_git(package: Path, *words: str) -> str | None:
     """Return the output of a git command about a package's checkout; None if it fails."""
-    # Reading alone: a job that is killed would leave the lock of an index that git renews, and the user without git.
+    # Git only reads: if it renewed its index, a killed job would leave the index locked, and git unusable for the user.
     return command_output("git", "--no-optional-locks", "-C", str(package), *words, seconds=20)
 
 
@@ -112,7 +112,7 @@ def hash_module(name: str) -> str:
 def _hash_files(files: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
     for source in files:
-        # a plugin's
+        # a plugin's source is not in the package
         name = (
             source.relative_to(PACKAGE_FOLDER)
             if source.is_relative_to(PACKAGE_FOLDER)

@@ -1,6 +1,6 @@
 """Write files under temporary names and replace them at once, lock them, and compute checksums.
 
-A file that is being written is `.<name>.<process>` beside its final place, so that nobody reads an incomplete one.
+A file that is being written is `.<name>.<process>` next to its final place, so that nobody reads an incomplete one.
 """
 
 import csv
@@ -22,7 +22,7 @@ from tandem.errors import UserError
 
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# in all of a folder's smallest files: judgements are corrected in their middle
+# total of a folder's smallest files that are read whole: judgements may be corrected in the middle of a file
 BYTES_READ_WHOLE = 1 << 26
 
 
@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield partial
         os.replace(partial, path)
     except OSError as error:
-        # so it is where `write` finds no room
+        # an error of `write` that finds no room names no file
         if error.errno in _NO_ROOM and error.filename is None:
             error.filename = str(path)
         raise
@@ -110,7 +110,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: one process at a time does, the others wait."""
+    """Hold a lock file: one process at a time holds it, the others wait."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)

@@ -75,10 +75,11 @@ def read_job(kind: str, words: list[str], started: float | None = None) -> Job:
     """Return the job that a stage's command line describes; upstream artifacts are opened and verified.
 
     Args:
-        kind: of stage.
+        kind: the kind of stage.
         words: `--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an
             upstream artifact, `--run.<name> <value>` is an execution option, `--out` is the artifact's manifest.
-        started: when the job began, None for now: importing its module and comparing its inputs are a part of it.
+        started: when the job began, None for now; the job's time includes importing its module and comparing its
+            inputs.
     """
     began = time.monotonic() if started is None else started
     if len(words) % 2:
@@ -166,9 +167,9 @@ class Draft:
     """Hold an artifact that is being written.
 
     Attributes:
-        folder: a temporary one.
-        facts: for the manifest.
-        files: those that already stand under their final names.
+        folder: the temporary folder.
+        facts: facts for the manifest.
+        files: the files that already have their final names.
     """
 
     folder: Path
@@ -182,7 +183,7 @@ class Draft:
         return path
 
     def add(self, name: str, size: int, digest: str) -> None:
-        """Add a file that stands under its final name already, with its size in bytes and sha256."""
+        """Add a file that has its final name already, with its size in bytes and sha256."""
         self.files[name] = FileRecord(bytes=size, sha256=digest)
 
 

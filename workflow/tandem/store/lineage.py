@@ -51,12 +51,12 @@ class BuiltStage:
 
 
 def stage_name(key: str) -> str:
-    """`rocketqav2-3f2a91c0d7` → `rocketqav2`."""
+    """Return a key without its digest: `rocketqav2-3f2a91c0d7` → `rocketqav2`."""
     return key.rpartition("-")[0] or key
 
 
 def resolve_input(folder: Path, recorded: str) -> Path:
-    """Return an input's folder: by its dataset, kind and key beside the artifact, else as recorded."""
+    """Return an input's folder: by its dataset, kind and key next to the artifact's, else as recorded."""
     path = Path(recorded)
     beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
     return beside if (beside / MANIFEST).is_file() else path
@@ -90,7 +90,7 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, BuiltStage]:
     stages: dict[str, BuiltStage] = {}
 
     def visit(artifact: Artifact) -> None:
-        """Add an artifact's stage behind those of its inputs."""
+        """Add an artifact's stage after those of its inputs."""
         if artifact.key not in stages:
             inputs = open_upstream(artifact)
             for above in inputs.values():
@@ -163,7 +163,7 @@ def causes(
             and (renamed or stage_name(ours.key) == stage_name(theirs.key))
         ):
             yield from causes(ours, theirs, renamed, visited)
-            # else only their names differ
+            # with equal digests only their names differ
             if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:
                 continue
         now, before = _input(keys, inputs, role), _input(other_keys, other_inputs, role)
