@@ -2,7 +2,7 @@
 
 
 def planned(question, *names):
-    """Return the plan's answer. A mistake ends the run here, so that its line is the last: Snakemake adds lines to exceptions."""
+    """Return the plan's answer. A mistake ends the run here: after an exception Snakemake would print places in files."""
     try:
         return question(*names)
     except UserError as error:

@@ -5,7 +5,8 @@ from torch import Tensor
 from tandem.config.losses import distillation
 from tandem.training.losses.listwise import compute_divergence, sum_list_means
 
-_LEAST_SPAN = 1e-4  # least span of a list's scores that `kl_minmax` scales: a smaller one is rounding
+# least span of a list's scores that `kl_minmax` scales: a smaller one is rounding
+_LEAST_SPAN = 1e-4
 
 
 @distillation("kl")
