@@ -20,7 +20,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.0")
-# A checkout has its library beside this file; what pip has installed brings this file.
+# A checkout has the library next to this file; an installation by pip includes this file.
 HERE = Path(workflow.current_basedir.get_path_or_uri(secret_free=False))
 if (HERE / "workflow/tandem").is_dir():
     sys.path.insert(0, f"{HERE}/workflow")
@@ -54,10 +54,10 @@ configfile: f"{ROOT}/config/config.yaml"
 include: f"{ROOT}/workflow/rules/common.smk"
 
 
-# Another Snakefile may use these rules as a module (docs/how_to/module.md), with a configuration that it gives.
+# Another Snakefile may use these rules as a module (docs/how_to/module.md), with a configuration of its own.
 IS_MAIN = workflow.modifier.is_main_snakefile()
 if IS_MAIN:
-    for file in workflow.overwrite_configfiles:  # of a key that stands twice Snakemake takes the last, in silence
+    for file in workflow.overwrite_configfiles:  # refuses repeated keys, of which Snakemake silently takes the last
         planned(read_yaml, Path(file))
     configuration = [Path(file) for file in workflow.overwrite_configfiles]
 else:
@@ -65,17 +65,17 @@ else:
     config = merged(planned(gathered, [], ROOT), config)
     if workflow.modifier.path_modifier.replace_prefix("results/") != "results/":
         sys.exit("module: prefix and replace_prefix cannot move results/, which the plan's own paths name; leave them out")
-config = planned(with_secrets, config, "--config")  # of which `tandem run` has put them into the environment
+config = planned(with_secrets, config, "--config")  # `tandem run` has put its secrets into the environment
 plan = planned(FullPlan, config, ROOT, views_folder(configuration))
 stages = plan.stages
 VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
-# Where results are in object storage, an artifact is one object there, its archive: it is there whole or not at all. results/
-# is then this machine's own: artifacts are unpacked into it, made in it, and packed. So all that a stage maps, locks or goes
-# on from are local files. Snakemake moves the archives (docs/storage.md).
+# If results are in object storage, an artifact is one object there, its archive, which exists whole or not at all. results/
+# then belongs to this machine: artifacts are unpacked into it, computed in it, and packed. So everything that a stage maps,
+# locks or resumes from is a local file. Snakemake moves the archives (docs/storage.md).
 IN_STORAGE = workflow.storage_settings.default_storage_provider is not None
 provider, prefix = workflow.storage_registry.default_storage_provider, workflow.storage_settings.default_storage_prefix
 
-# Unknown and unavailable targets are reported before any rule is asked for its files. A module's are the other Snakefile's.
+# Unknown and unavailable targets are reported before any rule is asked for its files; a module leaves this to its user.
 if workflow.is_main_process and IS_MAIN:
     planned(check_owner, VIEWS, configuration)
     if IN_STORAGE:
@@ -96,9 +96,9 @@ else:
 if IN_STORAGE and prefix and not {"--delete-all-output", "--delete-temp-output"} & {*sys.argv}:
     keep_objects(provider, prefix)  # before the rules, which ask the provider for objects
 
-# Jobs run this library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix of one's
-# own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the environment
-# says: every job would compile torch again.
+# Jobs run this library in the interpreter that runs Snakemake, unless conda or a container provides one. This prefix of the
+# shell replaces Snakemake's, so strict mode must be set again. Python writes compiled modules, whatever the environment
+# says: otherwise every job would compile torch again.
 library = find_library_folder(same_python=not workflow.deployment_settings.deployment_method)
 parts = ["set -euo pipefail", "unset PYTHONDONTWRITEBYTECODE"]
 if not workflow.deployment_settings.deployment_method:
@@ -107,12 +107,12 @@ if library:
     parts.append(f"export PYTHONPATH={quote(str(library))}" + ("" if IS_MAIN else "${PYTHONPATH:+:$PYTHONPATH}"))
 shell.prefix("; ".join([*parts, ""]).replace("{", "{{").replace("}", "}}"))
 
-# conda's environments name what we import; pip takes what that needs in turn as the lock file has it, torch above all.
+# conda's environments name what we import; for what that needs in turn, torch above all, pip takes the lock file's versions.
 if workflow.deployment_settings.deployment_method:
     os.environ.setdefault("PIP_CONSTRAINT", (ROOT / "envs/requirements.lock").as_uri())
 
 
-# On a cluster nobody says how many cores there are: its profile says how many threads each rule has.
+# On a cluster the number of cores is not set: the profile sets the threads of each rule.
 try:
     everything = workflow.cores
 except WorkflowError:
@@ -122,10 +122,10 @@ except WorkflowError:
 cores = plan.settings.execution.threads or everything
 
 DATA = f"{ROOT}/envs/data.yaml"  # the environment of commands that only read artifacts
-# Behind a command that shows results: plugins add measures, files of tables and parts of the report. A resource of rules and
-# no param, as where a plugin lies changes no result.
+# Appended to commands that show results: plugins add measures, files of tables and parts of the report. It is a resource of
+# rules and not a param, because the location of a plugin changes no result.
 WITH_PLUGINS = f"--run.plugins {quote(json.dumps(plan.settings.plugins))}" if plan.settings.plugins else ""
-# What they add to tables and the report by now is a param: other sources show results in another way.
+# The plugins that add to tables and the report by now are a param: other sources show results in another way.
 SHOWN_BY = [plugin.label for plugin in plugins_behind([*TABLE_FORMATS, *TABLE_PARTS, *plans_view])]
 BY_PLUGINS = {"shown_by": SHOWN_BY} if SHOWN_BY else {}
 
@@ -149,13 +149,13 @@ for rules in find_rules():
     include: rules
 
 
-# Slurm jobs that are there already belong to a Snakemake that was killed, unless another one runs here.
+# Slurm jobs that exist already belong to a Snakemake that was killed, unless another one runs here.
 onstart:
     clear(Path.cwd())
     record_owner(VIEWS, configuration)
 
 
-# The failing stage's own words are the last, not that a job did not complete.
+# The last line is the failing stage's own message, not that a job did not complete.
 onerror:
     from tandem.extras.running.failures import read_failed_words
 

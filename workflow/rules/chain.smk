@@ -24,7 +24,7 @@ use rule stage as bm25 with:
     output: manifest=manifest("bm25")
 
 
-# Hard negatives: training lists drawn from a run, denoised by a cross-encoder where the recipe says so; a teacher's scores.
+# Hard negatives: training lists drawn from a run, denoised by a cross-encoder if the recipe has one. A teacher's scores.
 use rule stage as candidates with:
     output: manifest=manifest("candidates")
 
@@ -34,8 +34,8 @@ use rule stage as teacher with:
     retries: 2
 
 
-# Dual encoders, cross-encoders, and both at once. Checkpoints stand beside the output, undeclared: Snakemake deletes the
-# outputs of a job that died, and the next try continues from the last checkpoint.
+# Dual encoders, cross-encoders, and both at once. Checkpoints are next to the output and not declared: Snakemake deletes the
+# declared outputs of a job that died, and the next try continues from the last checkpoint.
 use rule stage as train with:
     output: manifest=manifest("model")
     retries: 2
@@ -47,7 +47,7 @@ use rule stage as train with:
 STATE = "results/{dataset}/{kind,checkpoint}/{key}/state"
 
 
-# A training in stages: the state that the next one continues from stands beside the artifact and is removed after it.
+# A training in stages: the state from which the next stage continues is next to the artifact and is removed after it.
 use rule stage as checkpoint with:
     input:
         unpack(stage_inputs),
@@ -105,9 +105,9 @@ for kind in KINDS.values():
                 " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
 
 
-# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
-# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
-# result. The stage itself does whatever is missing.
+# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size. Ranges of these blocks are searched,
+# and their best passages are merged. Scores of pairs are written to a store, in which every stage looks them up. So the
+# number of shards changes no result. The stage itself computes whatever is missing.
 for kind in KINDS.values():
     if kind.shard:
 

@@ -2,7 +2,7 @@
 
 
 def planned(question, *names):
-    """The plan's answer. A mistake ends here, and its line is the last: after an exception Snakemake prints places in files."""
+    """Return the plan's answer. A mistake ends the run here: after an exception Snakemake would print places in files."""
     try:
         return question(*names)
     except UserError as error:
@@ -10,21 +10,21 @@ def planned(question, *names):
 
 
 def manifest(kind):
-    """The manifest of a kind's artifacts: an artifact is complete once it exists. In object storage their archive."""
+    """Return the manifest of a kind's artifacts, in object storage their archive: an artifact is complete once it exists."""
     folder = f"results/{{dataset}}/{{kind,{kind}}}/{{key}}"
     return archive_of(folder) if IN_STORAGE else f"{folder}/{MANIFEST}"
 
 
 def tracked(manifest):
-    """What Snakemake tracks of an artifact: its manifest, in object storage its archive.
+    """Return what Snakemake tracks of an artifact: its manifest, in object storage its archive.
 
-    Of one name all archives hold the same, whenever they were stored: several machines may have made it.
+    All archives of one name have the same content, whenever they were stored: several machines may have made them.
     """
     return ancient(archive_of(Path(manifest).parent)) if IN_STORAGE else manifest
 
 
 def behind(manifests):
-    """The artifacts that a view is of; in object storage also those behind them that tables and pages read."""
+    """Return the artifacts that a view shows; in object storage also those behind them that tables and pages read."""
     if not IN_STORAGE:
         return manifests
     shown = [stages.find(*Path(manifest).parts[-3:-1]) for manifest in manifests]
@@ -32,34 +32,34 @@ def behind(manifests):
 
 
 def wanted(files):
-    """The files of a target: views on this machine, where results are in object storage a copy there, too."""
+    """Return the files of a target; views are on this machine, and also copied to object storage if results are there."""
     views = [file for file in files if Path(file).name != MANIFEST]
     artifacts = [tracked(file) for file in files if Path(file).name == MANIFEST]
     return [*map(local, views), *(views if IN_STORAGE else ()), *artifacts]
 
 
 def find_run(system, split=None):
-    """What Snakemake tracks of a system's run, for rules of another Snakefile: the manifest beside run.trec.
+    """Return what Snakemake tracks of a system's run, for rules of another Snakefile: the manifest next to run.trec.
 
-    `tandem.find_run("bm25")`: on the reported split unless one is named. Asking for it plans it.
+    `tandem.find_run("bm25")` is on the reported split, unless `split` names another. The call also plans the run.
     """
     return tracked(planned(plan.planner.run, system, split or plan.split, "find_run").manifest)
 
 
 def find_model(name):
-    """What Snakemake tracks of a model, for rules of another Snakefile: the manifest beside its weights."""
+    """Return what Snakemake tracks of a model, for rules of another Snakefile: the manifest next to its weights."""
     return tracked(planned(plan.planner.model, name, "find_model").manifest)
 
 
 def planned_stage(wildcards):
-    """The stage behind a job, which finds the secrets of its URLs in the environment: no command line has them."""
+    """Return the stage of a job, and put the secrets of its URLs into the environment: no command line has them."""
     stage = stages.find(wildcards.kind, wildcards.key)
     os.environ.update(stage.secrets)
     return stage
 
 
 def stage_inputs(wildcards):
-    """What Snakemake tracks of a stage's inputs, by role; in object storage also what the stage reads behind them."""
+    """Return what Snakemake tracks of a stage's inputs, by role; in object storage also what the stage reads behind them."""
     stage = planned_stage(wildcards)
     tracked_inputs = {role: tracked(manifest) for role, manifest in stage.inputs.items()}
     if IN_STORAGE:
@@ -68,29 +68,29 @@ def stage_inputs(wildcards):
 
 
 def state_before(wildcards):
-    """The state that a checkpoint's training goes on from."""
+    """Return the state from which a checkpoint's training continues."""
     folders = plan.placement.state(wildcards.key)
     return list(map(archive_of, folders)) if IN_STORAGE else folders
 
 
 def shards(wildcards):
-    """The jobs that share a stage's work before it runs itself."""
+    """Return the jobs that share a stage's work before the stage itself runs."""
     return plan.placement.shards(wildcards.kind, wildcards.key)
 
 
 def shard_inputs(wildcards):
-    """Inputs of a shard: the stage's, and what was trained for all shards of an index."""
+    """Return the inputs of a shard: those of its stage, and what was trained for all shards of an index."""
     trained = {"trained": f"results/{wildcards.dataset}/{wildcards.kind}/{wildcards.key}/shards/trained.json"}
     return stage_inputs(wildcards) | (trained if KINDS[wildcards.kind].train else {})
 
 
 def environment(wildcards):
-    """The conda environment of a kind."""
+    """Return the conda environment of a kind."""
     return f"{ROOT}/envs/{KINDS[wildcards.kind].env}.yaml"
 
 
 def stage_threads(wildcards):
-    """Heavy stages take all cores; what is timed runs with nothing beside it."""
+    """Return the threads of a stage: heavy stages take all cores, and timed stages run without any other job."""
     kind = KINDS[wildcards.kind]
     if kind.takes_one_thread(planned_stage(wildcards)):
         return 1
@@ -98,15 +98,15 @@ def stage_threads(wildcards):
 
 
 def gpus(wildcards):
-    """GPUs of a job on one node."""
+    """Return the GPUs of a job on one node."""
     return plan.placement.gpus(wildcards.kind, wildcards.key)
 
 
 def plan_file(used, text):
-    """A plan as a file that no other planning changes; `used` is the plan that the view was made by.
+    """Return a plan as a file that no other planning changes; `used` is the plan from which the view was made.
 
-    The file is older than anything if these are the same, else new: the view follows the configuration even where
-    Snakemake's record of inputs and params is lost.
+    If both plans are the same, the file's time is older than anything, else it is new. So the view follows the
+    configuration even if Snakemake's record of inputs and params is lost.
     """
     old, digest = Path(used), hashlib.sha256(text.encode()).hexdigest()[:10]
     path = Path(".snakemake/tandem", digest, used)
@@ -118,17 +118,17 @@ def plan_file(used, text):
 
 
 def added_to_report():
-    """The manifests of what packages add to the report, as far as it waits for them."""
+    """Return the manifests of what packages add to the report, as far as the report waits for them."""
     return [stage.manifest for part in planned(plan.report_parts).values() for stage in part.stages]
 
 
 def scores_in_report():
-    """The manifests of the scores of the report's tables."""
+    """Return the manifests of the scores of the report's tables."""
     return [stage.manifest for stage in plan.tables.requested_scores()]
 
 
 def print_about(command, option, value, log):
-    """Run a command whose option takes a value as a file, which is not kept: a configuration may hold secrets."""
+    """Run a command that reads a value from a temporary file, which is not kept: a configuration may hold secrets."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(value, file)
         file.flush()

@@ -19,9 +19,9 @@ rule estimate:
         print_about("estimate", "--whole", config, log)
 
 
-# Targets by name. `snakemake rocketqav2` makes all of a paper that can be made here, `rocketqav2_table4` what
-# config/papers/rocketqav2/table4.yaml lays out, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml,
-# `sweep_lr` that of `sweeps: {lr: …}`, and `sweeps` all of the configuration's.
+# Targets by name. `snakemake rocketqav2` makes everything of a paper that is available here, `rocketqav2_table4` the table of
+# config/papers/rocketqav2/table4.yaml, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml, `sweep_lr`
+# that of `sweeps: {lr: …}`, and `sweeps` all sweeps of the configuration.
 targets = {
     **{name: files for view in plan.added_views.values() for name, files in view.files().items()},
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},

@@ -1,12 +1,12 @@
-# Tables and the page: views with plain names, made from manifests only. What a table shows is its plan: layout, bands and
-# the scores of its rows. They are made, and stay, on the machine that runs Snakemake; object storage has a copy.
+# Tables and the page: views with plain names, made from manifests only. A table's plan determines what it shows: layout,
+# bands and the scores of its rows. Views are made, and stay, on the machine that runs Snakemake; object storage has a copy.
 
 report: "../report/workflow.rst"
 
 
 if IN_STORAGE:
 
-    # A second later, since storage tells times in whole seconds: the copy would look older than what it is a copy of.
+    # The copy is made a second later: storage has times in whole seconds, by which it would look older than its original.
     rule stored_view:
         localrule: True
         input:

@@ -1,16 +1,16 @@
 # How a stage runs: one body for all of them. What differs between kinds is their declaration (workflow/tandem/stages/).
 # The kind is a wildcard that each rule's output pins down: "results/{dataset}/{kind,retrieve}/{key}/stage.json".
 
-# `-P`: a file statistics.py in the working folder is not what libraries import by that name.
+# `-P`: libraries that import `statistics` do not get a file statistics.py of the working folder.
 STAGE = "{resources.start}python -P -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output.manifest:q} 2>&1 | tee {log:q}"
-# Before and after it where results are in object storage. What this machine has finished but not stored is packed as it is.
+# Commands before and after it if results are in object storage. What is finished here but not stored is packed as it is.
 UNPACK = "python -P -m tandem unpack {input:q} 2>> {log:q} && "
 FINISHED = "test -f results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json || "
 PACK = " && python -P -m tandem pack results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q} --out {output:q}"
 if IN_STORAGE:
     OUT = "--out results/{wildcards.dataset:q}/{wildcards.kind:q}/{wildcards.key:q}/stage.json"
     STAGE, _, LOG = STAGE.replace("--out {output.manifest:q}", OUT).partition(" 2>&1")
-    STAGE = f"( {UNPACK}( {FINISHED}{STAGE} ){PACK} ) 2>&1{LOG.replace('tee', 'tee -a')}"  # a log of then stays
+    STAGE = f"( {UNPACK}( {FINISHED}{STAGE} ){PACK} ) 2>&1{LOG.replace('tee', 'tee -a')}"  # keeps the log of UNPACK
 else:
     UNPACK = ""
 

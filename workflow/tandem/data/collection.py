@@ -17,12 +17,13 @@ CORPUS = "corpus.parquet"
 QUERIES = "queries.parquet"
 QRELS = "qrels.parquet"
 # Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
-# another window carries: no positive and, as in RocketQA, no negative. Some collections use -1 for irrelevant passages.
+# another window carries. It is neither a positive nor, as in RocketQA, a negative. Some collections use -1 for
+# irrelevant passages.
 LITERAL_MATCH = -2
-# Relevance of a passage that counts for a query in no way: it is left out of the query's results before these are
-# scored, and no negative. So ir_datasets marks BRIGHT's excluded ids, problems from where the query is from.
+# Relevance of a passage that does not count for a query at all: it is left out of the query's results before these are
+# scored, and is never a negative. ir_datasets marks BRIGHT's excluded ids so: problems from the query's own source.
 EXCLUDED = -100
-# Only where the source has them.
+# Files that exist only if the source has their content.
 ANSWERS = "answers.parquet"
 LISTS = "lists.parquet"
 

@@ -120,7 +120,7 @@ class RunBlock:
         if not ties.any():
             return RunBlock(self.queries, passages, scores)
 
-        # A tie concerns both of its lines: `ties` has a place fewer than there are lines.
+        # A tie concerns both of its lines, while `ties` has one entry fewer than there are lines.
         tied = np.flatnonzero(np.append(ties, False) | np.append(False, ties))
         order_by_id = pc.sort_indices(names.at(passages[tied])).to_numpy()
         rank_by_id = np.empty(len(tied), np.int64)
@@ -153,10 +153,11 @@ class RunBlock:
 def break_ties(scores: Floats, lists: Rows) -> Floats:
     """Lower tied scores until they fall strictly; `scores` never rise within a list, `lists` numbers each line's list.
 
-    With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a
-    running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that it starts anew.
+    Let k be the number of a float32 in the order of all float32 numbers. Then k'_i = min(k_i, k'_{i-1} - 1) within a
+    list, which is a running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that
+    the minimum starts anew.
     """
-    # The bits of a positive float32 count up with its value; those of a negative one, but for its sign, count down.
+    # The bits of a positive float32 count up with its value; those of a negative one, except its sign, count down.
     bits = scores.view(np.int32).astype(np.int64)
     keys = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     # Keys have 32 bits: a shift by 34 puts each list below all of the one before.

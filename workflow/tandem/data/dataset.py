@@ -1,9 +1,9 @@
 """The stage `dataset`: a source streams through checks into Parquet.
 
 Queries and qrels are small and come first, so that most mistakes show before the corpus is read. Passages are checked,
-measured and written in row groups of a fixed size. Where a source passes over passages faster than it reads them, jobs
-share the work: a shard writes a stretch of the corpus in parts of a fixed number of passages, with what was measured of
-them. The stage copies finished parts and reads the rest itself, so that no byte depends on the number of shards.
+measured and written in row groups of a fixed size. If a source skips passages faster than it reads them, jobs share the
+work: a shard writes a stretch of the corpus in parts of a fixed number of passages, with their measured lengths. The
+stage copies finished parts and reads the rest itself, so that no byte depends on the number of shards.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ from tandem.stages.data import DATASET_PARTS, DatasetParams
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, load, writing
 
-# of a part
+# the columns of a part
 _PART_SCHEMA = pa.schema(
     [*tables.CORPUS_SCHEMA, ("words", pa.uint32()), ("characters", pa.uint32())]
 )
@@ -58,7 +58,7 @@ def run(job: Job[DatasetParams]) -> None:
     answers.parquet, lists.parquet and the parts that packages write.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
-    `checksum` and `counts` (the expected ones of the source; others are warnings).
+    `checksum` and `counts` (those expected of the source; a difference gives a warning).
     """
     source = open_source(job)
     composer = Composer(job.params.normalize)
@@ -165,8 +165,8 @@ def _write_lists(
     draft: Draft,
     warnings: Warnings,
 ) -> int:
-    """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number."""
-    # of the rows, by whether the dataset has their query and document
+    """Write the known rows of the source's training lists, if it has any, to lists.parquet; return their number."""
+    # number of rows, by whether the dataset has their query and document
     counts: Counter[bool] = Counter()
 
     def iterate_known() -> Iterator[Listed]:
@@ -232,7 +232,7 @@ class CorpusWriter:
         self.statistics = CorpusStatistics()
 
     def write(self, checksum: tables.Checksum) -> None:
-        """Write every passage; without `titles` they are blanked, after `checksum` took them.
+        """Write every passage; without `titles`, titles are blanked after `checksum` has taken them.
 
         A thread reads and checks the next passages while these are measured and written.
 

@@ -1,7 +1,7 @@
-"""A dataset's files: in the folder or archive that `path` names, or downloaded as its entry's `files` say.
+"""Find a dataset's files in the folder or archive that `path` names, or download those that its entry's `files` name.
 
-Any of them may be packed, as the end of its name says. Of a downloaded zip or tar archive only the files that an entry
-names are unpacked, of one's own archive all; and nothing outside their folder.
+Any file may be packed, which the end of its name shows. From a downloaded zip or tar archive only the files that an
+entry names are unpacked, from the archive of `path` all files. Nothing is unpacked outside their folder.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ _WHOLE_FOLDER = "files"  # the folder of an archive that is unpacked as a whole
 class DatasetFiles:
     """Find the files of one dataset.
 
-    With `path` (in `job.execution`) they are looked for in that folder or archive only. Without it they are those of
+    With `path` (in `job.execution`) files are looked for only in that folder or archive. Without it they are those of
     `files`, taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the
-    dataset's.
+    dataset's name.
     """
 
     def __init__(self, job: Job) -> None:
@@ -76,7 +76,7 @@ class DatasetFiles:
         return None
 
     def find(self, *names: str) -> Path:
-        """Return as `find_optional`; a `UserError` that lists the names if no file exists."""
+        """Return the same as `find_optional`; raise a `UserError` that lists the names if no file exists."""
         path = self.find_optional(*names)
         if path is None:
             raise UserError(
@@ -87,8 +87,8 @@ class DatasetFiles:
     def glob(self, pattern: str, required: bool = True, twins: bool = False) -> list[Path]:
         """Return all files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any.
 
-        What editors and systems leave is passed over, and named. Without `twins` a file that is there both plain and
-        packed stands for itself once: the plain one.
+        Files that editors and systems leave behind are skipped, and a line names them. Without `twins`, only the plain
+        one is returned of a file that exists both plain and packed.
         """
         match: Callable[[str], list[Path]] = (
             self._downloads.glob if self._downloads else self._match
@@ -101,7 +101,7 @@ class DatasetFiles:
         return paths
 
     def _match(self, pattern: str) -> list[Path]:
-        """Return the files that match a pattern, and the packed ones that match it but for how they are packed."""
+        """Return the files that match a pattern, and packed files that match it without the ending of their packing."""
         paths = set[Path]()
         for end in ("", *PACKED_ENDS):
             paths.update(self.folder.glob(f"{pattern}{end}"))
@@ -109,9 +109,9 @@ class DatasetFiles:
 
 
 def _drop_packed_twins(paths: Sequence[Path]) -> list[Path]:
-    """Return sorted paths without packed files that are there plain, or packed in another way, too; these are named."""
+    """Return sorted paths, one for each file that exists in several packings; a line names each path left out."""
     first: dict[Path, Path] = {}
-    for path in paths:  # a plain file stands before its packed ones
+    for path in paths:  # a plain file comes before its packed ones
         chosen = first.setdefault(path.with_name(strip_packing(path.name)), path)
         if chosen is not path:
             say(f"{path} is ignored: {chosen.name} is read")
@@ -119,7 +119,7 @@ def _drop_packed_twins(paths: Sequence[Path]) -> list[Path]:
 
 
 def drop_leftovers(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths in order, without what editors and systems leave, such as test.tsv.bak, which is named."""
+    """Return sorted paths without files that editors and systems leave, such as test.tsv.bak; a line names these."""
     ordered = sorted(paths)
     leftovers = [path.name for path in ordered if is_leftover(path)]
     if leftovers:
@@ -134,7 +134,7 @@ class Downloads:
     `<host>/<path>`, and fetched to the last of these if it is in none. A file that was put there by hand is checked
     like a download.
 
-    A name with `/` at its end stands for a folder of the URL's archive, `./` for one whose files have their own names.
+    A name with `/` at its end means a folder of the URL's archive, `./` a folder whose files have no prefix.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Downloads:
         self.files = files
         self.mirrors = mirrors
         self.folder = get_data_folder() / dataset
-        # and their prefixes
+        # folders, and the prefixes of their files' names
         self._folders = [(name, name.removeprefix(_HERE)) for name in files if name.endswith("/")]
         self._paths: dict[str, Path] = {}
 
@@ -170,7 +170,7 @@ class Downloads:
     def glob(self, pattern: str) -> list[Path]:
         """Return the files whose names match a pattern, sorted by name; `*` does not cross `/`."""
         parts = pattern.split("/")
-        # Of files in folders the paths are known; a file of its own is fetched only if its name matches.
+        # The paths of files in folders are known; a file outside folders is fetched only if its name matches.
         paths: dict[str, Path | None] = {
             name: None for name in self.files if not name.endswith("/")
         }
@@ -241,7 +241,7 @@ class Downloads:
         return unpack_members(source, members, folder)[file.member]
 
     def _places(self, url: str) -> list[Path]:
-        """Return the paths at which a URL's bytes may lie; a download goes to the last."""
+        """Return the paths at which a URL's bytes may be; a download goes to the last."""
         own = self.folder / _get_last_part(url)
         if get_local_path(url):
             return [own]
@@ -253,7 +253,7 @@ class Downloads:
         return [get_cache_path(url)]
 
     def _unpacked_folder(self, file: File) -> Path:
-        """Return the folder of an archive's members, another for another content."""
+        """Return the folder of an archive's members; each content of the archive has its own folder."""
         archive = self._places(file.url)[-1]
         return archive.with_name(f"{archive.name}.{(file.sha256 or file.md5 or 'files')[:10]}")
 
@@ -298,7 +298,7 @@ def is_below(name: str) -> bool:
 
 
 def unpack_members(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
-    """Unpack members of a zip or tar archive in one pass, unless they are there from the same archive.
+    """Unpack members of a zip or tar archive in one pass, unless they were unpacked from this archive before.
 
     Each gets its name only when it is whole. The time of the archive's last change (`ctime`) becomes its modification
     time, as the mark of its origin: another archive may have the same modification time.
@@ -352,10 +352,10 @@ def is_archive(path: Path) -> bool:
 
 
 def open_folder(path: Path) -> Path:
-    """Return the folder that a dataset's `path` is, or that the archive which it is has been unpacked into.
+    """Return a dataset's `path` if it is a folder; if it is an archive, unpack it and return the folder of its files.
 
-    That lies in the data folder, and is unpacked again where the archive has changed. If all files of the archive are
-    in one folder, it is that one.
+    An archive is unpacked into the data folder, and again if it has changed. If all of its files are in one folder,
+    that folder is returned.
 
     Raises:
         UserError: neither a folder nor an archive, a broken archive, or a path in it that leaves its folder.
@@ -376,7 +376,7 @@ def open_folder(path: Path) -> Path:
 
 
 def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[str]]:
-    """Extract the files that some members name; member → their paths in the archive."""
+    """Extract the files that some members name; return member → their paths in the archive."""
     names: dict[str, list[str]] = {member: [] for member in members}
     for name, is_plain, open_entry in _iterate_entries(archive):
         matching = [member for member in members if _is_of_member(member, name)]
@@ -403,7 +403,7 @@ def _is_of_member(member: str, name: str) -> bool:
 
 
 def _iterate_entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
-    """Yield (path, whether it is a plain file, how to open it) of each entry but folders; read one before the next."""
+    """Yield (path, whether it is a plain file, how to open it) of each entry except folders; read each when yielded."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():

@@ -1,10 +1,10 @@
-"""Downloading a file from its mirrors or its URL: resumed where it broke off, tried again where the fault may pass.
+"""Download a file from its mirrors or its URL; resume it where it broke off, and try again if the fault may pass.
 
 A file gets its final name only when it is complete and checked. Downloads are stored as `<host>/<path>` in the folder
 `TANDEM_DATA` (by default `~/.cache/tandem`), so that a folder filled on one machine serves another without network.
 """
 
-# pooch checks and caches too, but begins a broken download from the start, and of two processes each fetches.
+# pooch checks and caches, too, but restarts a broken download, and two processes would both fetch the same file.
 
 import hashlib
 import json
@@ -61,7 +61,7 @@ def get_local_path(url: str) -> Path | None:
 def get_cache_path(url: str) -> Path:
     """Return the file that keeps a URL's bytes: `<host>/<path>` in the data folder, with a query after `?`.
 
-    Its name has no user and password, and of a secret in the query the beginning of its sha256.
+    The name has no user and password; a secret in the query is replaced by the beginning of its sha256.
 
     Raises:
         UserError: a URL without a host or a file name, or with `..` in its path.
@@ -93,7 +93,7 @@ def find_mismatch(path: Path, file: File) -> str | None:
 
 
 class TransferError(Exception):
-    """Say in a few words why a URL fails."""
+    """State in a few words why a URL fails."""
 
 
 class InterruptedTransferError(TransferError):
@@ -107,8 +107,8 @@ class InterruptedTransferError(TransferError):
 def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float = 1.0) -> Path:
     """Fetch a file from its mirrors or its URL, resuming an earlier process' download.
 
-    Of several processes that fetch the same file one does, and the others wait for it. A download that differs from
-    what is expected is removed. `pause` are the seconds before the second try of a URL.
+    If several processes need the same file, one fetches it, and the others wait. A download that differs from what is
+    expected is removed. `pause` is the number of seconds before the second try of a URL.
 
     Returns:
         `target`, or the file itself that a `file://` URL names: it is used where it is.
@@ -166,7 +166,7 @@ def _download(url: str, file: File, target: Path, pause: float) -> None:
 
 @contextmanager
 def _lock_download(target: Path, label: str) -> Iterator[None]:
-    """Hold the lock of a file's download; it goes when the file is there, and whoever waited sees the file."""
+    """Hold the lock of a file's download; it is deleted once the file exists, which waiting processes then find."""
     lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
     if (free := try_lock(lock)) is None:
@@ -181,7 +181,7 @@ def _lock_download(target: Path, label: str) -> Iterator[None]:
 class Version(NamedTuple):
     """Identify the file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8).
 
-    `url` is without secrets: of these, names of files tell one from another, and a signature may be renewed.
+    `url` is without secrets: file names already distinguish URLs by their secrets, and a signature may be renewed.
     """
 
     url: str
@@ -198,12 +198,12 @@ class PartialDownload:
 
     @property
     def size(self) -> int:
-        """Return bytes written so far."""
+        """Return the number of bytes written so far."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def version(self) -> Version | None:
-        """Return the version that it is a part of, None if unknown."""
+        """Return the version that the part belongs to; None if it is unknown."""
         try:
             return Version(**json.loads(self._version.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
@@ -215,7 +215,7 @@ class PartialDownload:
         write_json(self._version, version._asdict())
 
     def remove(self) -> None:
-        """Delete it with its version."""
+        """Delete the part and its version."""
         self.path.unlink(missing_ok=True)
         self._version.unlink(missing_ok=True)
 
@@ -223,8 +223,8 @@ class PartialDownload:
 def _transfer(url: str, part: PartialDownload, label: str, trust: bool, pause: float) -> None:
     """Finish a partial download from `url`; give up after `_TRIES` tries in a row without a new byte.
 
-    It is continued if the server still has the same version, with `trust` even if the server does not tell: a checksum
-    decides in the end. The pause doubles with each try.
+    The download is continued if the server still has the same version. With `trust` it is continued even if the server
+    does not identify versions: a checksum decides in the end. The pause doubles with each try.
     """
     furthest = part.size
     failures = 0
@@ -313,7 +313,7 @@ def _iterate_pieces(response: "requests.Response") -> Iterator[bytes]:
 
 
 def _make_fault(error: BaseException) -> TransferError:
-    """Return a library's exception in the words of its first cause; worth another try unless the URL is invalid."""
+    """Return an error with the first cause of a library's exception; another try is worth it if the URL is valid."""
     import requests
 
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):

@@ -24,7 +24,7 @@ def is_composed(text: str) -> bool:
 
 
 def compose_text(text: str, normalize: Normalize) -> str:
-    """Return a text as a dataset with this key has it: in Unicode's form NFC, or as it is."""
+    """Return a text as a dataset with this setting has it: in Unicode's form NFC, or unchanged."""
     return unicodedata.normalize(_FORM, text) if normalize == "nfc" else text
 
 
@@ -40,7 +40,7 @@ class Composer:
         self.others = dict.fromkeys((PASSAGES_SIDE, _QUERIES_SIDE, _ANSWERS_SIDE), 0)
 
     def passages(self, titles: _TextColumn, texts: _TextColumn) -> tuple[_TextColumn, _TextColumn]:
-        """Return titles and texts of some passages; the same objects where all are in the form."""
+        """Return titles and texts of some passages; the same objects if all are in the form already."""
         others = 0
         for title, text in zip(titles, texts, strict=True):
             if not (is_composed(title) and is_composed(text)):
@@ -63,7 +63,7 @@ class Composer:
             yield query, [self._text(text) for text in texts]
 
     def note(self) -> str:
-        """Say how many texts were in another form, and what became of them; empty where none was."""
+        """Return a line on how many texts were in another form, and what was done with them; empty if none were."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.others.items() if count)
         if not counts:
             return ""

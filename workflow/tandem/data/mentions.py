@@ -42,15 +42,15 @@ class Mentions:
         """Return each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
         Args:
-            rows: what each pair's passage is; pairs of a negative row are left out.
+            rows: the row of each pair's passage; pairs of a negative row are left out.
         Returns:
-            The pairs, and how many of them had both labels: they are positive.
+            The pairs, and how many of them had both labels; these are positive.
         """
         present = np.flatnonzero(rows >= 0)
         queries = np.frombuffer(self._query, np.int64)[present]
         labels = np.frombuffer(self._label, np.int8)[present]
         passages = rows[present]
-        # One number for each pair of query and passage: equal ones meet.
+        # Each pair of query and passage becomes one number, so that equal pairs are found.
         width = int(passages.max(initial=0)) + 1
         _, first, back = np.unique(
             queries * width + passages, return_index=True, return_inverse=True

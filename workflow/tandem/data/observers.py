@@ -28,6 +28,6 @@ def make_observers(queries: SelectedQueries) -> dict[str, Observer]:
 
 
 def list_doubts(use: str, job: Job[Any], *details: Any) -> Iterator[str]:
-    """Yield doubts about the dataset of a job, in lines; the use that is made of it is a name of `DATASET_DOUBTS`."""
+    """Yield lines with doubts about the dataset of a job; `use`, how it is used, is a name of `DATASET_DOUBTS`."""
     if use in DATASET_DOUBTS:
         yield from load(DATASET_DOUBTS[use])(job, *details)

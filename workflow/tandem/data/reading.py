@@ -1,6 +1,6 @@
 """Read text files line by line; readers of all formats use this module, so that bad bytes give one clear error.
 
-Planning, too, reads the beginnings of files by it, so that nothing here imports numpy.
+Planning, too, reads the beginnings of files with this module, so it does not import numpy.
 
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
 `splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, xz, bzip2, lz4, Zstandard, and a zip
@@ -24,7 +24,7 @@ from tandem.errors import UserError
 
 LONGEST_LINE = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
 BOM = b"\xef\xbb\xbf"
-# what packed files begin with; of bzip2 also the mark of its first block, or of the end
+# first bytes of packed files; for bzip2 they include the mark of its first block, or of the end
 PACKINGS = {
     "gzip": rb"\x1f\x8b",
     "zip": rb"PK\x03\x04",
@@ -36,14 +36,15 @@ PACKINGS = {
 _MARK_BYTES = 10  # bytes that say how a file is packed
 # what may be added to the name of any text file
 PACKED_ENDS = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip")
-# Names of what editors, systems and downloads leave beside files: test.tsv.bak, test.tsv~, .DS_Store, Thumbs.db.
+# Names of files that editors, systems and downloads leave: test.tsv.bak, test.tsv~, .DS_Store, Thumbs.db.
 _LEFTOVER = re.compile(
     r"[.#].*|~\$.*|.*(~|\.(bak|backup|old|orig|rej|save|sw[op]|te?mp|part|partial|crdownload))|thumbs\.db|desktop\.ini|__macosx",
     re.IGNORECASE,
 )
 BYTES_PER_PIECE = 1 << 18  # bytes read at a time
-_LARGEST_NUMBER = 1e38  # number; float32 has room below it, where tied scores fall
-# the last of all others
+# largest absolute value of a score; float32 reaches further, so that tied scores can be lowered
+_LARGEST_NUMBER = 1e38
+# what reading a packed file may raise; `OSError` covers the packings without errors of their own
 PACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
 _DECODER = json.JSONDecoder()
 JsonObject = dict[str, Any]  # of a file, unchecked
@@ -82,7 +83,7 @@ def identify_packing(path: Path) -> str:
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """Return a file for reading, unpacked if its first bytes say that it is packed.
+    """Return a file for reading, unpacked if its first bytes show that it is packed.
 
     A `UserError` if it cannot be opened.
     """
@@ -96,7 +97,7 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
         case "bzip2":
             return bz2.open(path, "rb")
         case "lz4" | "zstd" as name:
-            import pyarrow as pa  # which the start of planning does without
+            import pyarrow as pa  # not needed at the start of planning
 
             return io.BufferedReader(
                 pa.CompressedInputStream(pa.OSFile(str(path)), name), BYTES_PER_PIECE
@@ -105,7 +106,7 @@ def open_bytes(path: Path) -> io.BufferedIOBase:
 
 
 def find_member(path: Path) -> tuple[zipfile.ZipFile, str]:
-    """Return a zip archive, and the name of its one file beside what macOS adds to it."""
+    """Return a zip archive, and the name of its only file, apart from those that macOS adds."""
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile:
@@ -135,11 +136,11 @@ def iterate_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line without its end) of a UTF-8 file, plain or packed.
 
-    The first `skipped` are passed over.
+    The first `skipped` lines are left out.
 
     Raises:
-        UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
-            that end in "\\r" alone.
+        UserError: bytes that are not UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
+            that end only in "\\r".
     """
     number = 0
     with open_bytes(path) as file:
@@ -180,8 +181,8 @@ def is_end(line: str, rest: Iterator[tuple[int, str]]) -> bool:
 
 def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
     """Yield lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
-    begun: list[bytes] = []  # of a line whose end has not been read
-    held = 0  # their bytes
+    begun: list[bytes] = []  # pieces of a line whose end has not been read
+    held = 0  # number of their bytes
     has_ends = False
     while held < longest and (piece := file.read1(BYTES_PER_PIECE)):
         *ended, rest = piece.split(b"\n")
@@ -202,7 +203,7 @@ def _split_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[
 
 
 def read_records(path: Path, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file:line`, JSON object) of each line of a JSON-lines file but the first `skipped`."""
+    """Yield (`file:line`, JSON object) of each line of a JSON-lines file except the first `skipped`."""
     name = str(path)
     numbered = iterate_lines(path, skipped=skipped)
     for number, line in numbered:
@@ -239,7 +240,7 @@ def describe_columns(columns: Sequence[str], by: str) -> str:
 def read_fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
     """Yield (`file:line`, columns) of each line of a tab-separated file without quoting.
 
-    `what` they are is for the error.
+    `what` describes a line, for the error.
     """
     name = str(path)
     numbered = iterate_lines(path)

@@ -58,7 +58,7 @@ def hash_ids(ids: pa.Array, multiplier: int) -> IdHashes:
 class IdRows:
     """Find the rows of ids by a sorted array of hashes, in about 28 bytes an id; every hit is compared in full.
 
-    `what` the ids name and `where` they come from are for messages. An id that stands twice is a `UserError`.
+    `what` the ids name and `where` they come from are for messages. An id that occurs twice is a `UserError`.
     """
 
     def __init__(self, ids: pa.ChunkedArray, what: str, where: object) -> None:
@@ -129,7 +129,7 @@ def split_rows(collection: Collection, split: str) -> Rows:
     return rows
 
 
-# ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
+# ids that are sorted at once, in 250 bytes of memory each; as many files are open as there are parts
 IDS_PER_PART = 1 << 21
 _SAMPLED_PER_PART = 256  # ids that are looked at for each part
 RANKS_FILE = "ranks.npy"
@@ -144,9 +144,9 @@ _PART_SCHEMA = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 class PassageOrder:
     """Map the order of a dataset's passages into memory; compute it first if it does not exist.
 
-    It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, after
-    checking the corpus against the manifest, and the others wait. `ranks` has that of each row's id, `by_rank` the row
-    of each rank's id, shape (passages,).
+    Its folder is `results/<dataset>/order/<dataset's key>/`. If several processes need it, one computes it, after
+    checking the corpus against the manifest, and the others wait. `ranks` holds the rank of each row's id, `by_rank`
+    the row of each rank's id, shape (passages,).
     """
 
     def __init__(self, dataset: Artifact) -> None:
@@ -265,7 +265,7 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
             ordered = ids.take(order)
             rows = pc.add(order.cast(pa.uint32()), pa.scalar(row, pa.uint32()))
 
-            # A part's ids stand together in the sorted batch: from its splitter to the next one's.
+            # A part's ids are adjacent in the sorted batch: from its splitter to the next one's.
             cuts = [
                 bisect_left(ordered, splitter, key=methodcaller("as_py")) for splitter in splitters
             ]
@@ -278,7 +278,7 @@ def _write_parts(collection: Collection, splitters: Sequence[str], folder: Path)
 
 
 def _sort_part(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | memoryview]:
-    """Return a part's rows in the order of their ids, where each id begins in the bytes (and the end), and these."""
+    """Return a part's rows in the order of their ids, the bounds of each id in the ids' bytes, and these bytes."""
     with pa.ipc.open_stream(path) as stream:
         table = stream.read_all().combine_chunks()
     if not table.num_rows:

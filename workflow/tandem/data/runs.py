@@ -1,13 +1,13 @@
 """Write and read runs: the passages of each query with their scores, best first.
 
-Between stages a run is columns, `run.parquet`: of each line the query's row in queries.parquet, the passage's row in
-corpus.parquet, and the score. Runs of a split that is evaluated also have `run.trec`, whose lines are
+Between stages a run has columns, in `run.parquet`: each line has the query's row in queries.parquet, the passage's row
+in corpus.parquet, and the score. Runs of a split that is evaluated also have `run.trec`, whose lines are
 `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32.
 
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
 Evaluation tools sort by score and break ties each in their own way: tied scores are stored as strictly falling ones.
 
-A released run may name passages that the corpus lacks. They have no row: a package has a file for their lines.
+A released run may name passages that the corpus lacks. They have no row: a package writes their lines to its own file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,14 +40,14 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Draft, Job, load
 
 NamedRanking = tuple[str, Sequence[str], Sequence[float] | Floats]  # query id, document ids, scores
-# of lines whose passages the corpus lacks: the row of each one's query, its passage's id, its score
+# takes lines whose passages the corpus lacks: the row of each line's query, its passage's id, its score
 OnUnknown = Callable[[Rows, list[str], Floats], None]
 
 RUN_FILE = "run.parquet"
 TREC_FILE = "run.trec"
 MATCHES_FILE = "matches.parquet"  # which lines of a run count, where judgements do not decide
-LINES_PER_GROUP = 1 << 20  # of a row group, which holds whole lists
-_LISTS_PER_BLOCK = 1024  # whose ids are looked up together
+LINES_PER_GROUP = 1 << 20  # lines of a row group, which holds whole lists
+_LISTS_PER_BLOCK = 1024  # lists whose ids are looked up together
 
 
 def order_by_score(
@@ -135,7 +135,7 @@ def write_run(
 
     `docs` are the rows of passages' ids, if they have been looked up already.
 
-    `on_unknown` takes the lines whose passages the corpus lacks, which are a mistake without it.
+    `on_unknown` takes the lines whose passages the corpus lacks; without it, such lines are an error.
 
     Raises:
         UserError: see `convert_to_rows`.
@@ -228,7 +228,7 @@ def iter_run(
 def iter_ranking(
     run: Artifact, dataset: Artifact, names: DatasetNames | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """Yield the rankings of a run as evaluation tools see them: `iter_run` with lines that packages keep beside it."""
+    """Yield the rankings of a run as evaluation tools see them: `iter_run` with lines in packages' own files."""
     names = names or DatasetNames(dataset)
     for file, entry in RUN_LINES.items():
         if file in run.manifest.files:
@@ -267,7 +267,7 @@ def require_run_split(run: Artifact, split: str | None) -> None:
 
 
 def require_split_queries(run: Artifact, collection: Collection, split: str) -> None:
-    """Refuse a run with results, none of which is of a split's query; a system that finds nothing has none at all."""
+    """Refuse a run with results, but none for a query of the split; a system that finds nothing has no results."""
     named = {query for query, *_ in iter_ranking(run, collection.artifact)}
     if named and named.isdisjoint(collection.queries(split)):
         raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
@@ -276,7 +276,7 @@ def require_split_queries(run: Artifact, collection: Collection, split: str) -> 
 def append_below(scores: Floats, documents: int) -> Floats:
     """Return the scores of a re-ranked top, then falling whole numbers below the lowest, `documents` scores in all.
 
-    They fall by one or, where float32 cannot tell neighbouring whole numbers apart, by the least step that it can.
+    They fall by one or, if float32 cannot distinguish neighbouring whole numbers there, by its smallest step.
     """
     lowest = float(scores.min(initial=0.0))
     # Twice the lowest: the numbers below reach into the next power of two, where float32's steps are wider.

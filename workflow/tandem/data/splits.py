@@ -14,7 +14,7 @@ SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test set
 LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL_SPLITS = ("train", "dev", "test")
-# behind test sets: what they contain is never validated or trained on
+# after test sets, whose content is never validated or trained on
 _PRECEDENCE = {"dev": 1, "train": 2}
 
 
@@ -25,7 +25,7 @@ def sort_key(split: str) -> tuple[int, str]:
 
 
 def count_keys(splits: Iterable[str]) -> list[str]:
-    """Return the keys that `counts` may have: passages, and queries and judgements of its splits and the usual."""
+    """Return the keys that `counts` may have: passages, and queries and judgements of its and the usual splits."""
     keys = ["passages"]
     for split in sorted({*USUAL_SPLITS, *splits}):
         keys += [split, f"{split}_qrels"]

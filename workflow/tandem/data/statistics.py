@@ -150,7 +150,7 @@ class CorpusStatistics:
 def describe_splits(
     queries: Iterable[Query], judged: Iterable[Judgement], ids: TextHashes, corpus: CorpusStatistics
 ) -> dict[str, SplitStatistics]:
-    """Split → statistics."""
+    """Return split → statistics."""
     texts: defaultdict[str, list[str]] = defaultdict(list)
     positives: defaultdict[str, dict[str, int]] = defaultdict(dict)
     qrels: Counter[str] = Counter()

@@ -120,7 +120,7 @@ def make_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator
 def prefetch_batches(items: Iterator[_Item]) -> Iterator[_Item]:
     """Prefetch items, as `work.prefetch_items` does, for a consumer that computes by Arrow and numpy."""
     before = sys.getswitchinterval()
-    # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
+    # Arrow and numpy release Python's lock dozens of times an item, and would each time wait the usual 5 ms for it.
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         with work.prefetch_items(items) as coming:

@@ -170,7 +170,7 @@ def prepare_queries(
     """Read a source's queries; one without a split gets that of its qrels, and without qrels it is dropped.
 
     Args:
-        answered: ids of the questions with answers; without a split and qrels they are the test split.
+        answered: ids of the questions with answers; those without a split and qrels are in the test split.
     Raises:
         UserError: an unusable or repeated id, a blank query where they are refused, most of a split's judgements about
             unknown queries, or no query left.
@@ -267,8 +267,8 @@ def select_qrels(
     A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
 
     Raises:
-        UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
-            judgements of a pair that differ.
+        UserError: unknown documents if they are refused; unknown documents in most of a split's judgements, unless
+            they are dropped; or two judgements of a pair that differ.
     """
     of_queries, elsewhere = _select_of_queries(judged, queries)
     warnings.count(elsewhere, "queries have judgements in other splits alone, which were dropped")

@@ -1,4 +1,4 @@
-"""Choose how models are run: padded or packed, compiled or not, frozen or learning; results differ by rounding alone.
+"""Choose how models are run: padded or packed, compiled or not, frozen or learning; results differ only by rounding.
 
 On a CPU linear layers multiply by oneDNN, which has its own layout of weights. Results and gradients are those of the
 plain layers within rounding, and nothing needs compiling.
@@ -35,8 +35,8 @@ from tandem.models.encoding import (
 from tandem.models.pair_prompts import ReadingHead
 from tandem.store.job import load
 
-# Compiled variants of one layer, at most: lengths of rows and of their longest texts (37 pairs for texts of 8,192
-# tokens), with and without gradient, training or not, a model each.
+# Maximum number of compiled variants of one layer. Each model has its own, for the lengths of rows and of their longest
+# texts (37 pairs for texts of 8,192 tokens), with and without gradient, in training and in inference.
 _COMPILED_SHAPES = 512
 # Names, within a module, of a linear layer and of the activation that follows it: in BERT's relatives, in DistilBERT.
 _ACTIVATED_LAYERS = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
@@ -50,8 +50,8 @@ def accelerate(
     """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
 
     Args:
-        execution: its `attention` and `compile`. With `auto` texts are packed in bf16 on CUDA, which has a kernel for
-            it, and encoders that read packed rows there are compiled.
+        execution: its fields `attention` and `compile` are read. With `auto`, texts are packed in bf16 on CUDA, which
+            has a kernel for packed rows, and encoders that read packed rows on CUDA are compiled.
         tokens: length of packed rows; it is rounded down to a multiple of `LENGTH_MULTIPLE`.
         training: whether there will be backward passes; if not, encoders are frozen: see `freeze`.
     Raises:
@@ -137,8 +137,8 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
     Packed rows have few lengths, and code is compiled for each; for padded inputs the length stays dynamic. With
-    `deterministic` the compiler measures no alternatives, whose sums may have another order: all jobs on machines of
-    one kind compile the same code.
+    `deterministic` the compiler does not choose between alternatives by measuring them, as their sums may have another
+    order: all jobs on machines of one kind compile the same code.
 
     With `combo_kernels` small independent operations, such as casts of weights, are started together: a GPU computes
     a training step faster than the processor can start its operations one by one.
@@ -149,7 +149,7 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
 
     torch._dynamo.config.recompile_limit = _COMPILED_SHAPES
     torch._dynamo.config.accumulated_recompile_limit = _COMPILED_SHAPES
-    # Beyond it some shapes would run uncompiled, with other bits and dropout masks, by what was computed before.
+    # Beyond the limit some shapes would run uncompiled, with other bits and dropout masks, depending on earlier shapes.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     torch._inductor.config.deterministic = True
     torch._inductor.config.combo_kernels = True
@@ -189,7 +189,7 @@ class FrozenLinear(nn.Module):
         """Return the layer's output, shape (…, in_features) → (…, out_features).
 
         Args:
-            added: what is added to the output, of its shape; the layer has no GELU then.
+            added: tensor of the output's shape that is added to it; only for a layer without GELU.
         """
         rows = inputs.to(self.dtype).to(self.multiplied)
         is_single = rows.numel() == self.in_features
@@ -273,7 +273,7 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
             elif id(child.weight) not in tied:
-                # Cast once, where autocast would cast for every batch. Weights shared with embeddings are not rounded.
+                # Cast once, as autocast would cast for every batch. Weights shared with embeddings are not rounded.
                 child.to(dtype)
 
 

@@ -77,7 +77,7 @@ class CrossEncoder(nn.Module):
 
     Attributes:
         options: what is read around the texts; two passages count as one text, with `separator` between them.
-        around: token ids of a prompt around the texts; None: only special tokens stand there.
+        around: token ids of a prompt around the texts; None: only special tokens are around them.
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
         any_rows: whether `score` may compute any number of pairs at once. Set by `accelerate`.
     """
@@ -139,7 +139,7 @@ class CrossEncoder(nn.Module):
         """Return the cross-encoder that `save` wrote.
 
         Raises:
-            UserError: its pooling belongs to a package that is not here.
+            UserError: its pooling belongs to a package that is not present.
         """
         saved = read_cross(folder)
         options = PairOptions(**{name: saved[name] for name in PLAIN_PAIR.as_json()})
@@ -351,7 +351,7 @@ class Classifier(nn.Module):
             )
         if not new:
             check_weights(folder, report)
-        # here `AutoModel…` looks for it, whichever file named it
+        # `AutoModel…` looks for the activation here, whichever file named it
         if activation := read_saved_activation(folder):
             whole.config.sentence_transformers = {"activation_fn": activation}
         head = cls(whole, folder / "config.json")
@@ -383,8 +383,8 @@ def save_whole(
     """Write an encoder and its head as one `…ForSequenceClassification`.
 
     If the family's head cannot compute the same, an empty tensor takes its place: `AutoModelForSequenceClassification`
-    then refuses the folder instead of drawing a head at random, and `AutoModel` ignores it. So it is for pairs that
-    are not `is_plain`, as the tokenizer does not write their prompt.
+    then refuses the folder instead of drawing a head at random, and `AutoModel` ignores the tensor. The same is done
+    for pairs that are not `is_plain`, as the tokenizer does not write their prompt.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,

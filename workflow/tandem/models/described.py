@@ -1,7 +1,8 @@
-"""How a text's vector is computed, by the files that stand beside an encoder's weights.
+"""Read how a text's vector is computed from the files next to an encoder's weights.
 
-Those of sentence-transformers, of pooled vectors, and those of registered forms (`register_folder_form`). They are read
-without that library, which takes seconds to import; a test compares what is read with what it computes.
+These are the files of sentence-transformers for pooled vectors, and those of registered forms (`register_folder_form`).
+They are read without sentence-transformers, which takes seconds to import; a test compares the result with what the
+library computes.
 """
 
 import json
@@ -25,7 +26,7 @@ from tandem.store.job import load
 
 Modules = list[tuple[str, str]]  # each module's name, without that of its package, and its folder
 
-# Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
+# Files older than sentence-transformers 5 have a switch for each pooling; some switches are named differently.
 _POOLING_SWITCH = "pooling_mode_"
 _OLD_POOLINGS = {
     f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")
@@ -33,7 +34,7 @@ _OLD_POOLINGS = {
 # the inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss
 _TEMPERATURE = 0.05
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
-# Of options of transformers those that change no vector.
+# Options of transformers that change no vector.
 _HARMLESS = {
     "add_pooling_layer",
     "attn_implementation",
@@ -50,7 +51,7 @@ _HARMLESS = {
     "use_safetensors",
     "use_memory_efficient_attention",
 }
-# How an encoder reads texts: the output of its forward pass that the modules behind it take.
+# Allowed descriptions of how an encoder reads texts: which output of its forward pass the following modules take.
 _READ_OUTPUTS = [
     {"method": "forward", "method_output_name": output}
     for output in ("last_hidden_state", "logits")
@@ -59,10 +60,10 @@ HIDDEN_SIZE_KEYS = ("hidden_size", "dim", "d_model")  # names of the size of sta
 
 
 def describe_towers(folder: Path) -> Json:
-    """Return what the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`, if they exist.
+    """Return `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim` as the files give them, if they exist.
 
-    Of folders of a registered form, also `representation`. Vectors that are compared by the
-    cosine, as sentence-transformers does where a model does not say how, are of length 1 here.
+    For folders of a registered form, also return `representation`. Vectors that are compared by cosine, the default of
+    sentence-transformers, have length 1 here.
 
     Raises:
         UserError: files that are broken, or that describe what this project does not compute.
@@ -104,7 +105,7 @@ def describe_towers(folder: Path) -> Json:
 
 
 def _read_modules(folder: Path) -> Modules | None:
-    """Return the modules of a folder of sentence-transformers, in order; None of any other folder."""
+    """Return the modules of a folder of sentence-transformers, in order; None for any other folder."""
     listed = folder / "modules.json"
     if not listed.is_file():
         return None
@@ -125,7 +126,7 @@ def _read_modules(folder: Path) -> Modules | None:
 
 
 def read_similarity(folder: Path, config: Json, *allowed: str) -> str:
-    """Return how vectors are compared: the first of what is allowed, where the library's file does not say it."""
+    """Return how vectors are compared; if the library's file does not name it, the first of `allowed`."""
     similarity: str = config.get("similarity_fn_name") or allowed[0]
     if similarity not in allowed:
         raise refuse_unknown(folder / LIBRARY, f"the similarity {similarity}")
@@ -133,7 +134,7 @@ def read_similarity(folder: Path, config: Json, *allowed: str) -> str:
 
 
 def check_dense(folder: Path, dense: Iterable[str]) -> None:
-    """Refuse linear layers of which one does not take the numbers that the encoder, or the layer before, makes."""
+    """Refuse linear layers if one's input size is not the output size of the encoder or of the layer before."""
     config = read_optional(folder / "config.json")
     before = "the encoder"
     size = next((config[key] for key in HIDDEN_SIZE_KEYS if key in config), None)
@@ -172,7 +173,8 @@ def _read_pooling(path: Path) -> str:
 def find_passage_prompt(prompts: Json) -> str:
     """Return the name of the prompt of passages: `document`, even an empty one, else `passage` or `corpus`, else ''.
 
-    E5's kind means it so; sentence-transformers adds an empty `document` there, and `encode_document` puts nothing.
+    Models like E5 intend their prompt `passage` to be used. sentence-transformers adds an empty `document` to such
+    prompts, so that `encode_document` puts nothing in front of a passage.
     """
     return next((name for name in PASSAGE if name in prompts), "")
 
@@ -207,7 +209,7 @@ def check_inputs(folder: Path) -> None:
 def find_foreign_inputs(folder: Path) -> tuple[Path, str] | None:
     """Return the file that asks for more than tokenizer and encoder do by themselves, and what it asks for.
 
-    None where nothing is.
+    None if no file asks for more.
     """
     path = find_inputs_file(folder)
     config = read_optional(path)
@@ -227,6 +229,6 @@ def find_foreign_inputs(folder: Path) -> tuple[Path, str] | None:
 
 
 def refuse_unknown(path: Path, what: str) -> UserError:
-    """Return the refusal of files that describe what is not computed here."""
+    """Return the error for files that describe something that is not computed here."""
     hint = f"say pooling ({', '.join(get_args(Pooling))}) in an entry of encoders to compute vectors without it"
     return UserError(f"{path}: describes {what}, which is not computed here; {hint}")

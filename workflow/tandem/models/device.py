@@ -84,7 +84,7 @@ def use_workers(count: int | None) -> None:
 def make_deterministic() -> None:
     """Use torch's deterministic algorithms; an operation without one is an error on CUDA, and a warning on the CPU.
 
-    On CUDA a warning would not do: attention's backward pass would then add in any order.
+    On CUDA a warning would not suffice: attention's backward pass would then add in any order.
     """
     torch.use_deterministic_algorithms(True, warn_only=device().type == "cpu")
     # Filling new memory helps to find bugs but takes a twelfth of a step; nothing here reads memory before writing it.

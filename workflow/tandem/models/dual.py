@@ -35,7 +35,7 @@ from tandem.store.job import load
 
 SIDES = ("query", "passage")
 _PAIRS_PER_BLOCK = 64  # pairs that are scored at once
-# Tokens of a batch on a CPU, at most: a thread of its own computes it, and larger ones were slower so.
+# Maximum tokens of a batch on a CPU: each batch is computed by one thread, and larger batches were slower.
 _CPU_TOKENS = 2048
 
 
@@ -46,13 +46,13 @@ class DualEncoder(nn.Module):
     Subclasses represent texts in other ways.
 
     Args:
-        query: the query's tower; where no model reads queries, a module without an encoder.
+        query: the query's tower; if no model reads queries, a module without an encoder.
         passage: the passage tower; if the towers are shared, the same module.
         shape: how vectors and scores are computed. Its fields that follow from the towers are not read.
     Attributes:
         temperature: scores are dot products divided by it.
         dim: how many of a vector's first numbers are kept; None keeps all.
-        prompts: text in front of each side's texts. Token ids contain it already; `save` writes it down for others.
+        prompts: text in front of each side's texts. Token ids contain it already; `save` writes it for other libraries.
         options: options of the representation.
         packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
     """
@@ -176,7 +176,7 @@ class DualEncoder(nn.Module):
         return self.dim or self.full_dimension
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write each tower as a folder that transformers and sentence-transformers load; two are also one together."""
+        """Write each tower as a folder that transformers and sentence-transformers load; two also form one model."""
         # place of the first linear layer among the modules of sentence-transformers: behind the encoder and the pooling
         first = 2 if self.reads == INPUT else 1
         shape = DualShape(
@@ -195,7 +195,7 @@ class DualEncoder(nn.Module):
             side = "query" if name == "shared" else name
             tower: Any = self.towers[side]
             save_encoder(tower, tokenizer, folder / name)
-            # The cut to `dim` is written as one more linear layer, as sentence-transformers' own follows normalization.
+            # The cut to `dim` is written as one more linear layer: the library's own cut follows normalization.
             cut = [Dense.truncating(self.full_dimension, self.dim)] if self.dim else []
             for place, layer in enumerate([*self.layers(side), *cut], first):
                 layer.save(folder / name / f"{place}_Dense")
@@ -320,7 +320,8 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
 
     Args:
         queries: shape (queries, dim).
-        passages: shape (passages, dim), to score every query with all; or (queries, list, dim), with its list.
+        passages: shape (passages, dim) to score each query with all passages; (queries, list, dim) to score each query
+            with its own list.
     Returns:
         Shape (queries, passages) or (queries, list).
     """
@@ -340,11 +341,14 @@ def encode_batches(
     on_batch: Callable[[Ids], object] = len,
     equal: bool = False,
 ) -> Iterator[tuple[Ids, Tensor]]:
-    """Encode texts in batches of at most `budget` tokens, on a CPU `_CPU_TOKENS`, which depend on the lengths alone.
+    """Encode texts in batches of at most `budget` tokens, on a CPU also at most `_CPU_TOKENS`.
+
+    Which texts share a batch depends only on their lengths.
 
     Args:
         texts: token ids without special tokens.
-        on_batch: called with the token counts, special tokens included, of a batch's texts after the device has them.
+        on_batch: called for each batch, after the device has its texts, with their token counts, special tokens
+            included.
         equal: make each text's vector independent of the others, by `make_equal_batches`; texts must not be packed.
     Yields:
         The rows of a batch in `texts`, and their vectors by `model.encode`, on the device.
@@ -383,7 +387,7 @@ def encode_all(
 ) -> Tensor:
     """Return the vectors of all texts, encoded by `encode_batches`.
 
-    They stay on the GPU until the last batch is done: reading each batch would leave it idle before the next.
+    Vectors stay on the GPU until the last batch is done: reading each batch would leave the GPU idle before the next.
 
     Returns:
         Shape (texts, *model.shape), on the CPU.

@@ -31,35 +31,35 @@ PACKED_FAMILIES = ("bert", "camembert", "distilbert", "electra", "ernie", "rober
 _AT_ONCE = {"AVX2": 8, "AVX512": 16}
 # The length of a row's longest text is rounded up to a multiple of this, so that few values occur.
 LENGTH_MULTIPLE = 128
-# Longer texts' lengths are rounded up to powers of two: multiples would be many values.
+# Lengths of longer texts are rounded up to powers of two: multiples would give too many values.
 _SHORT_TOKENS = 512
 SIDE_BY_SIDE = "extras.side_by_side:map_side_by_side"
 # Batches of `make_equal_batches` have a multiple of this number of rows: in odd shapes matrix products differ at the
 # edges.
 _LEAST_ROWS = 8
-# Tokens of such a batch on a CPU, at most: a larger one is no faster, and the last batch would need more filling.
+# Maximum tokens of such a batch on a CPU: a larger one is no faster, and the last batch would need more filling.
 _CPU_TOKENS = 1024
 
 
 def fill_length(tokens: int, budget: int) -> int:
     """Return the length to which a row of so many tokens is filled up.
 
-    It is the budget or its half, quarter, eighth or sixteenth, the least that suffices; above the budget the next
-    power of two. So few lengths occur, and code is compiled for few shapes.
+    It is the smallest of the budget, its half, quarter, eighth and sixteenth that suffices; for more tokens than the
+    budget it is the next power of two. So few lengths occur, and code is compiled for few shapes.
     """
     steps = [budget >> halvings for halvings in range(5)]
     return min([step for step in steps if step >= tokens], default=_find_power(tokens))
 
 
 def _round_longest(tokens: int) -> int:
-    """Return what the attention is told of a row's longest text, which compiled code depends on too."""
+    """Return the rounded length of a row's longest text for the attention; compiled code depends on it, too."""
     if tokens > _SHORT_TOKENS:
         return _find_power(tokens)
     return round_up(tokens, LENGTH_MULTIPLE)
 
 
 def _find_power(tokens: int) -> int:
-    """Return the least power of two that is no less."""
+    """Return the smallest power of two that is at least `tokens`."""
     return 1 << (tokens - 1).bit_length()
 
 
@@ -116,9 +116,9 @@ def mask_always(*arguments: Any, **options: Any) -> Tensor | None:
 
 
 def mask_filled(*arguments: Any, **options: Any) -> Tensor | None:
-    """Return transformers' mask of every batch, with keys added that no text reads: as many as `_AT_ONCE` divides.
+    """Return transformers' mask of every batch, with keys added that no text reads, up to a multiple of `_AT_ONCE`.
 
-    PyTorch's kernel computes the exponentials of the keys that are left over one by one, each as long as sixteen.
+    PyTorch's kernel computes the exponentials of left-over keys one by one; each takes as long as sixteen at once.
     """
     mask = mask_always(*arguments, **options)
     if mask is None:
@@ -205,8 +205,8 @@ def compute_by_kernel(
 ) -> Tensor:
     """Compute the same as `compute_by_padding`, by a kernel of PyTorch.
 
-    The operation is called directly, not through `torch.nn.attention.varlen.varlen_attn`, which has no dropout and
-    whose Python took a third of the time that a training step needs on the processor while the GPU waits.
+    The operation is called directly, not through `torch.nn.attention.varlen.varlen_attn`, which has no dropout. Its
+    Python code also took a third of the time that a training step needs on the processor while the GPU waits.
     """
     arguments = (query, key, value, bounds, bounds, longest, longest)
     mixed: Tensor

@@ -16,7 +16,7 @@ from tandem.store.job import load
 
 # Texts are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
 LENGTH_STEP = 8
-# And pairs to one of this: a pair is computed in one of few tensor shapes, whatever else is in its batch.
+# Pairs are padded to a multiple of this: a pair is computed in one of few tensor shapes, whatever else is in its batch.
 PAIR_LENGTH_STEP = 16
 LIBRARY = "config_sentence_transformers.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -110,7 +110,7 @@ class FolderForm:
         files: names of files that only folders of this form have.
         lengths: files and keys that say how long a text may be.
         values: types of the keys of its files.
-        packages: Python packages whose modules `modules.json` may name, beside sentence-transformers'.
+        packages: Python packages whose modules `modules.json` may name, in addition to sentence-transformers'.
     """
 
     describe: Entry

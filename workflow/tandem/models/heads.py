@@ -20,7 +20,7 @@ _RELEVANT_LABELS = ("label_1", "relevant", "yes", "true", "positive", "1")
 
 @dataclass(frozen=True)
 class Layers:
-    """Name the layers of a family's head as its weights do, and its activation, or the key of `config.json` with it."""
+    """Name a family's head layers as its weights do, and its activation or the key of `config.json` that sets it."""
 
     dense: str
     out: str

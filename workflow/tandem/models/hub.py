@@ -1,4 +1,4 @@
-"""Encoders as Hugging Face folders: fetched, loaded and saved; safetensors only, no remote code, quiet."""
+"""Fetch, load and save encoders as Hugging Face folders: safetensors only, no remote code, no progress bars."""
 
 import hashlib
 import importlib.util
@@ -23,7 +23,7 @@ from tandem.models.folders import (
 from tandem.registry import Registry
 from tandem.store.job import load
 
-# By `model_type` of a family that transformers does not know: a function that makes it known.
+# Maps the `model_type` of a family that transformers does not know to a function that registers the family there.
 encoder_family: Registry[Callable[[], None]] = Registry(
     "family of encoders", "encoder_family", "models"
 )
@@ -58,7 +58,7 @@ _HEADS = {
 _ENDING_TOKENIZERS = ("CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer")
 # model type of transformers' pair of an encoder and a decoder, each with a configuration of its own
 ENCODER_DECODER = "encoder-decoder"
-# Of encoders in parts, a folder a side: their weights.
+# Weights of encoders that have a folder for each side.
 _TOWER_FILES = tuple(f"{side}*/{WEIGHTS_FILE}" for side in ("query", "document", "passage"))
 
 
@@ -136,10 +136,10 @@ def report_loading(folder: Path) -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the folder's fast tokenizer; behind a text stands the last token that `tokenizer_config.json` promises.
+    """Return the folder's fast tokenizer; it ends a text with the token that `tokenizer_config.json` promises.
 
-    transformers 5 reads `add_eos_token` only where there is no `tokenizer.json`. Before, tokenizers of
-    `_ENDING_TOKENIZERS` and those with code of their own put the token there, and models were trained with it.
+    transformers 5 reads `add_eos_token` only if there is no `tokenizer.json`. In earlier versions, tokenizers of
+    `_ENDING_TOKENIZERS` and those with code of their own added the token, and models were trained with it.
     """
     from transformers import AutoTokenizer
 
@@ -166,7 +166,7 @@ def count_ids(tokenizer: Any) -> int:
 
 
 def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
-    """Have a tokenizer read each side's marker as one special token: an entry of its vocabulary, else a new one."""
+    """Make a tokenizer read each side's marker as one special token: an entry of its vocabulary, else a new one."""
     from tokenizers import AddedToken
 
     named = [markers[side] for side in ("query", "passage") if side in markers]
@@ -175,7 +175,7 @@ def add_markers(tokenizer: Any, markers: Mapping[str, str]) -> None:
 
 
 def hash_tokenizer(text: str) -> str:
-    """sha256 of what a fast tokenizer does, from its `tokenizer.json`; the last call's truncation does not count."""
+    """Return sha256 of a fast tokenizer's `tokenizer.json`, without truncation and padding, which the last call set."""
     parts = {
         name: part
         for name, part in json.loads(text).items()
@@ -200,7 +200,7 @@ def from_folder(auto: Any, folder: Path, **options: Any) -> tuple[Any, Any]:
 
 
 def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> None:
-    """Refuse weights of another shape than `config.json` says, and missing ones: transformers draws them at random."""
+    """Refuse weights of another shape than in `config.json`, and missing ones: transformers draws them at random."""
     wrong = sorted(str(key[0]) for key in report["mismatched_keys"])
     if missing or wrong:
         problem = f"lack {missing[0]}" if missing else f"hold {wrong[0]} of another shape"
@@ -216,9 +216,10 @@ def check_weights(folder: Path, report: Any, missing: Sequence[str] = ()) -> Non
 
 
 def _check_code(config: Any, folder: Path) -> None:
-    """Refuse a decoder with code of its own that does not say whether it is causal: transformers' own would be.
+    """Refuse a decoder with code of its own whose configuration does not state whether it is causal.
 
-    Of some such models (GTE Qwen, Stella) the code has every token see the whole text, and nothing else says so.
+    transformers' own class would be causal. But in some such models (GTE Qwen, Stella) the code lets every token see
+    the whole text, and nothing else shows this.
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
@@ -238,7 +239,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
 
 
 def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
-    """Return the encoder of `load_encoder`, and the names of weights that it leaves out, as those of ANCE's layer.
+    """Return the encoder of `load_encoder`, and the names of weights that it leaves out, like those of ANCE's layer.
 
     Heads of transformers' tasks are left out as well, and not named.
     """
@@ -256,14 +257,14 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     _check_code(config, folder)
     if config.model_type == ENCODER_DECODER:
         return _read_encoder_alone(folder, layers), []
-    # of T5 and its relatives the encoder alone
+    # for T5 and its relatives, only the encoder
     texts, whole = (
         names.get(type(config), None) for names in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING)
     )
     auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
     options: dict[str, object] = {}
     if config.model_type == "big_bird":
-        # Sparse attention is given up for good at the first short batch: a vector would depend on what was read before.
+        # The model gives up sparse attention for good at the first short batch: vectors would depend on earlier ones.
         config.attention_type = "original_full"
         options["config"] = config
     if layers is not None:
@@ -277,7 +278,7 @@ def read_encoder(folder: Path, layers: int | None = None) -> tuple[Any, list[str
         report,
         sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")),
     )
-    # within the encoder's own parts stand buffers of older versions
+    # unexpected keys within the encoder's own parts are buffers of older versions
     known = {*_HEADS, *dict(model.named_children())}
     names = {
         name: name.removeprefix(f"{model.base_model_prefix}.").split(".")[0]
@@ -301,7 +302,7 @@ def _read_encoder_alone(folder: Path, layers: int | None) -> Any:
 
 
 def load_configuration(folder: Path, layers: int | None = None) -> Any:
-    """Return a folder's configuration of transformers, with `layers` that of its first layers alone."""
+    """Return a folder's configuration of transformers; with `layers`, cut to so many of its first layers."""
     from transformers import AutoConfig
 
     with report_loading(folder):
@@ -310,7 +311,7 @@ def load_configuration(folder: Path, layers: int | None = None) -> Any:
 
 
 def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
-    """Return a folder's configuration, of its first layers alone."""
+    """Return a folder's configuration, cut to its first layers."""
     whole = config.num_hidden_layers
     if layers > whole:
         raise UserError(f"encoder: layers is {layers}, but {folder} has {whole}")
@@ -319,7 +320,7 @@ def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
 
 
 def cut_configuration(config: Any, layers: int) -> None:
-    """Have a configuration be that of an encoder's first layers; lists of one entry a layer are cut with it."""
+    """Cut a configuration to an encoder's first layers, in place; lists with one entry per layer are cut, too."""
     whole = config.num_hidden_layers
     config.num_hidden_layers = layers
     for name, value in list(vars(config).items()):
@@ -346,9 +347,9 @@ def check_length(model: Any, tokens: int, what: str) -> None:
 def save_encoder(
     encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any, Path], None] | None = None
 ) -> None:
-    """Write an encoder and its tokenizer for transformers; adapters are merged, and also written beside it.
+    """Write an encoder and its tokenizer for transformers; adapters are merged, and also written next to it.
 
-    `save` writes the merged encoder into the folder; None has transformers do it.
+    `save` writes the merged encoder into the folder; if it is None, transformers does.
     """
     plain = encoder
     for adapters in ADAPTERS.values():

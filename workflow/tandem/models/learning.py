@@ -33,8 +33,8 @@ _MODULES_AFTER_LAYERS = ("pooler", "final_norm", "final_layer_norm", "norm")
 def freeze_layers(models: nn.Module, count: int) -> None:
     """Freeze the embeddings and the `count` lowest layers of every encoder.
 
-    All above learns: the other layers, modules behind the last one, a decoder, and heads. The backward pass ends at the
-    first layer that learns. Frozen layers keep their dropout.
+    Everything above them learns: the other layers, modules after the last layer, a decoder, and heads. The backward
+    pass ends at the first layer that learns. Frozen layers keep their dropout.
 
     Raises:
         UserError: an encoder has no more layers, or its layers share their weights.

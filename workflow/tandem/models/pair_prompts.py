@@ -1,4 +1,4 @@
-"""What a cross-encoder reads around a query and one passage or two, in words; and heads that read with its model.
+"""The words that a cross-encoder reads around a query and one or two passages, and heads that run its whole model.
 
 monoT5 (Nogueira et al. 2020), duoT5 (Pradeep et al. 2021) and RankT5 (Zhuang et al. 2022) read a prompt.
 """
@@ -21,11 +21,11 @@ PLACES = re.compile(r"\{(?:query|passage|first|second)\}")  # of texts in a prom
 
 @dataclass(frozen=True)
 class PairOptions:
-    """What a cross-encoder reads and writes, as `cross.json` has it beside the pooling.
+    """What a cross-encoder reads and writes: the fields of `cross.json` in addition to the pooling.
 
     Attributes:
-        prompt: words with a place for each text; empty: the tokenizer's special tokens stand around the texts.
-        words: of pooling `decoder`: the word whose logit is the score, or two whose log-odds it is.
+        prompt: words with a place for each text; empty: only the tokenizer's special tokens are around the texts.
+        words: for the pooling `decoder`: the word whose logit is the score, or two words whose log-odds are the score.
         passages: 1, or 2 that are compared: the score says how much more relevant the first one is than the second.
     """
 
@@ -37,11 +37,11 @@ class PairOptions:
         object.__setattr__(self, "words", tuple(self.words))  # a list out of JSON
 
     def as_json(self) -> dict[str, object]:
-        """Return the options as JSON has them."""
+        """Return the options in a form for JSON."""
         return asdict(self) | {"words": list(self.words)}
 
     def differences(self) -> dict[str, object]:
-        """Return what differs from a plain pair, as JSON."""
+        """Return the options that differ from those of a plain pair, in a form for JSON."""
         usual = PLAIN_PAIR.as_json()
         return {name: value for name, value in self.as_json().items() if value != usual[name]}
 
@@ -59,10 +59,10 @@ class Around:
 
     @classmethod
     def of(cls, tokenizer: Any, prompt: str) -> "Around":
-        """Return the ids of a prompt's words, around which stand the tokenizer's special tokens of a single text.
+        """Return the ids of a prompt's words, with the tokenizer's special tokens for a single text around them.
 
-        Special tokens that the prompt spells count as such. Words and texts are tokenised each on their own, which
-        gives the ids of the whole where blanks stand between them and tokens begin with their blank, as T5's do.
+        Special tokens that the prompt spells count as such. Words and texts are tokenised separately. This gives the
+        ids of the whole if there are blanks between them and tokens begin with their blank, as T5's do.
         """
         plain = PlainTextTokenizer(tokenizer)
         start, end = Template.of(tokenizer).single
@@ -72,11 +72,11 @@ class Around:
 
 
 def adapt_template(template: Template, around: Around | None, has_segments: bool) -> Template:
-    """Return a template whose pairs are as a model reads them.
+    """Return a template for pairs as a model reads them.
 
     Args:
-        around: of its prompt; None: special tokens stay.
-        has_segments: whether it tells texts apart by segments.
+        around: ids of the model's prompt; None: the special tokens stay.
+        has_segments: whether the model distinguishes texts by segments.
     """
     types = template.types if has_segments and around is None else None
     if around is None:
@@ -85,12 +85,12 @@ def adapt_template(template: Template, around: Around | None, has_segments: bool
 
 
 class ReadingHead(nn.Module, ABC):
-    """Score pairs by a model as a whole, instead of by a pooled vector; packages add theirs by pooling."""
+    """Score pairs by a model as a whole, instead of by a pooled vector; packages add heads under names of poolings."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, words: Sequence[str]) -> tuple[Any, Self]:
-        """Return a folder's model and the head, which scores by these words; nothing of it is new."""
+        """Return a folder's model and the head, which scores by these words; no weight is new."""
 
     @abstractmethod
     def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -98,10 +98,10 @@ class ReadingHead(nn.Module, ABC):
 
     @abstractmethod
     def freeze_layers(self, model: Any, freeze: Callable[[nn.Linear], nn.Module]) -> None:
-        """Put what `freeze` makes of it into the place of each layer that gives scores."""
+        """Replace each layer that gives scores by what `freeze` returns for it."""
 
 
-# By pooling: the class of cross-encoders' heads.
+# Maps a pooling to the class of the heads that read so.
 reading_head: Registry[type[ReadingHead]] = Registry(
     "head of pairs", "reading_head", "models", decides=False
 )

@@ -1,8 +1,8 @@
-"""Texts as token ids of which none is a special token, whatever a text spells: "[SEP]" in a passage is five characters.
+"""Tokenise texts without special tokens, whatever a text spells: "[SEP]" in a passage is five characters.
 
-transformers' `split_special_tokens` has the same aim, but misses what this project needs in two places. T5's and
-XLM-R's models have "</s>" among their own pieces, and find it in a text all the same. And a prompt is the
-configuration's: special tokens that it spells are meant, those of the text behind it are not.
+transformers' `split_special_tokens` has the same aim, but does not suffice here for two reasons. T5's and XLM-R's
+models have "</s>" among their own pieces, and still find it in a text. And a prompt comes from the configuration:
+special tokens that it spells are intended, unlike those in the text behind it.
 """
 
 import json
@@ -17,9 +17,9 @@ from tandem.stages.base import Json
 
 
 class PlainTextTokenizer:
-    """Hold a copy of a fast tokenizer that knows special tokens by secret names alone, which no text can spell.
+    """Hold a copy of a fast tokenizer that knows special tokens only by secret names, which no text can spell.
 
-    Ids of texts that spell no special token are those of the tokenizer. Nothing is put around a text.
+    A text that spells no special token has the same ids as by the tokenizer. Nothing is put around a text.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -33,22 +33,22 @@ class PlainTextTokenizer:
         self._cut_from = tokenizer.truncation_side
 
     def prompt(self, text: str) -> str:
-        """Return a text of the configuration, to stand in front of others.
+        """Return a text of the configuration in the form that is put in front of others.
 
-        The special tokens that it spells are tokens.
+        The special tokens that it spells become special tokens.
         """
         if not self._names:
             return text
         return self._special.sub(lambda match: self._names[match[0]], text)
 
     def special_id(self, token: str) -> int:
-        """Return the id of a special token; a `KeyError` of any other."""
+        """Return the id of a special token; raise a `KeyError` for any other."""
         return self._tokenizer.get_vocab()[self._names[token]]
 
     def tokenise(
         self, texts: Sequence[str], length: int | None = None
     ) -> tuple[list[list[int]], list[bool]]:
-        """Token ids of texts, perhaps behind a `prompt`, cut to `length`; and which of them were cut."""
+        """Return the ids of texts, some with a `prompt` in front, cut to `length`; and which of them were cut."""
         if length is None:
             self._tokenizer.no_truncation()
         else:
@@ -82,7 +82,7 @@ def _rename_pieces(model: Json, names: Mapping[str, str]) -> Json:
         renamed = {"vocab": [[names.get(piece, piece), score] for piece, score in vocabulary]}
     if "merges" in model:
         inner = model.get("continuing_subword_prefix") or ""
-        # A pair that is, or would make, a special token from a text's pieces is there no more.
+        # Merges of a special token, or of a text's pieces into one, are removed.
         merged = (
             [left, right, left + right.removeprefix(inner)] for left, right in model["merges"]
         )

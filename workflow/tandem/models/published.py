@@ -1,6 +1,6 @@
-"""Stage `encoder`, which pins a published encoder: copied, checked, and tried on a few texts.
+"""Stage `encoder`: pin a published encoder. It is copied, checked, and tried on a few texts.
 
-Folders of registered forms are put into the form that models load here.
+Folders of registered forms are converted here to the form that models load.
 """
 
 import json
@@ -46,10 +46,10 @@ from tandem.store.job import Draft, Job, load, writing
 
 _P = TypeVar("_P", bound=EncoderParams)
 
-# the texts' last words stand at a third, a quarter, … of the vocabulary
+# the texts' last words are at a third, a quarter, … of the vocabulary
 _VOCABULARY_PARTS = (3, 4, 5, 6)
-_CLOSE = 1e-5  # vectors as near as this are one
-# tokens behind a text by which no state of its own tokens changes more
+_CLOSE = 1e-5  # vectors that differ by no more count as equal
+# number of padding tokens behind a text, and the largest change that they may cause in its own tokens' states
 PADDING = 8
 BATCHED = 1e-3
 
@@ -82,7 +82,7 @@ def run(job: Job[EncoderParams]) -> None:
         if params.layers:
             copied = list_weight_files(draft.folder / "hf")
             load_encoder(source, params.layers).save_pretrained(draft.folder / "hf")
-            # of shards, which are now one file
+            # remove the shards, which are now one file
             for path in (*copied, draft.folder / "hf" / _WEIGHTS_INDEX):
                 if path.name != WEIGHTS_FILE:
                     path.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def find_source(job: Job[_P]) -> tuple[Path, str | None]:
 
 
 def require_files(source: Path, params: EncoderParams) -> None:
-    """Refuse a folder whose files, but the weights, are others than when the run was planned."""
+    """Refuse a folder whose files, except the weights, have changed since the run was planned."""
     expected = params.files_sha256
     if not expected:
         return
@@ -124,7 +124,7 @@ def require_files(source: Path, params: EncoderParams) -> None:
 
 
 def copy_model(source: Path, draft: Draft) -> None:
-    """Copy a model's files into `hf/` of an artifact, its weights by whatever name."""
+    """Copy a model's files into `hf/` of an artifact, with its weights under whatever names."""
     files = set(list_weight_files(source))
     for pattern in list_encoder_files():
         files |= set(source.glob(pattern))
@@ -142,14 +142,14 @@ def record_origin(job: Job[_P], draft: Draft, weights: str, commit: str | None) 
 
 
 def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
-    """Refuse a copy of `source` whose model does not give a pair of texts a vector a token, or cannot be pooled so.
+    """Check that the model in a copy of `source` returns one vector per token, and can be pooled by `pooling`.
 
     Returns the names of the weights that the encoder leaves out; see `read_encoder`.
     """
     try:
         model, unread = read_encoder(folder)
         tokenizer = load_tokenizer(folder)
-    except UserError as error:  # a copy that failed is not a place where a user mends anything
+    except UserError as error:  # name the source: a user mends nothing in a copy that failed
         raise UserError(str(error).replace(str(folder), str(source))) from None
     model.eval()
     kind = model.config.model_type
@@ -158,7 +158,7 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
     try:
         rows = model.get_input_embeddings().weight.shape[0]
         size = model.config.hidden_size
-    except (AttributeError, RuntimeError):  # transformers' words for a model of texts and pictures
+    except (AttributeError, RuntimeError):  # transformers' errors for a model of texts and pictures
         raise UserError(
             f"{source}: {kind} is not an encoder of texts alone; choose one of texts"
         ) from None
@@ -199,7 +199,7 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> list[str]:
 
 
 def _check_finite(states: Tensor, model: Any, where: Path) -> None:
-    """Refuse what an encoder makes of a text where it is NaN or infinite."""
+    """Refuse states of a text, or its vector, that hold NaN or infinity."""
     if not bool(states.isfinite().all()):
         broken = [
             name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())
@@ -229,14 +229,14 @@ def check_pooling(
     name: Path | None = None,
     around: Around | None = None,
 ) -> None:
-    """Refuse a pooling by which different texts get one vector, or NaN, or whose token is none of the tokenizer's.
+    """Refuse a pooling that gives different texts the same vector, or NaN, or needs a token that is not added.
 
-    `cls` of a causal model sees nothing of the text, nor does any special token of an encoder without layers.
+    The first token of a causal model sees nothing of the text, nor does any special token of an encoder without layers.
 
     Args:
         model: the encoder of `folder`, which messages call `name`, on any device.
-        pooling: as of `pool_states`; others, which read pairs, are not looked at.
-        around: of a prompt, whose words are read before a text; None: the tokenizer's special tokens are.
+        pooling: one of `pool_states`; others, which read pairs, are not checked.
+        around: ids of a prompt, which is read before a text; None: the tokenizer's special tokens are read there.
     """
     if pooling not in get_args(Pooling):
         return
@@ -252,7 +252,7 @@ def check_pooling(
         raise UserError(f"{where}, but its tokenizer puts no token before a text; {hint}")
     words = sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids))
     if not words:
-        # a vocabulary of special tokens alone: its encoder reads words by their characters
+        # a vocabulary of only special tokens: its encoder reads words by their characters
         return
     middle = words[len(words) // 2]
     texts = Ragged.of(

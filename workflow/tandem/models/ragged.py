@@ -178,7 +178,7 @@ def write_ragged(
 
 
 def _write_header(file: BinaryIO, count: int) -> None:
-    # numpy pads the header to one length whatever the number, so that it can be overwritten when that is known
+    # numpy pads the header to the same length for every count, so it can be overwritten once the count is known
     header = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
     np.lib.format.write_array_header_1_0(file, header)
 
@@ -188,8 +188,8 @@ def split_by_tokens(
 ) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Split rows into batches of at most `budget` tokens, and return the row indices of each batch.
 
-    A batch has as many tokens as its padded rows, or if `packed` the sum of their lengths. Rows are sorted by (length,
-    index), so the split depends on the lengths alone. A row longer than the budget is a batch of its own.
+    The tokens of a batch are those of its padded rows or, if `packed`, the sum of their lengths. Rows are sorted by
+    (length, index), so the split depends only on the lengths. A row longer than the budget is a batch of its own.
 
     Args:
         lengths: tokens of each row, special tokens included.

@@ -1,4 +1,4 @@
-"""Save what stands beside encoders: `dual.json`, linear layers, and the files of sentence-transformers."""
+"""Save what a model needs next to its encoders: `dual.json`, linear layers, and the files of sentence-transformers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ _CROSS_CONFIG = {
 
 @dataclass(frozen=True)
 class DualShape:
-    """Describe how a saved dual encoder makes vectors and scores: the content of `dual.json`.
+    """Describe how a saved dual encoder computes vectors and scores: the content of `dual.json`.
 
     Attributes:
         marked: if texts begin with markers, each side's marker and prompt, written as the saved tokenizer reads them.
@@ -245,7 +245,7 @@ class Dense(nn.Module):
         return cls(linear, nn.Identity())
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
+        """Return the layer's output, shape (…, in_features) → (…, out_features)."""
         result: Tensor = self.activation(self.linear(vectors))
         return result
 

@@ -52,7 +52,7 @@ class TextTokenizer(Protocol):
 class Side:
     """Turn the texts of a side, `query` or `passage`, into ids, and count those that are cut.
 
-    Characters of a text never become a special token; those of a prompt may, see `PlainTextTokenizer`. A marker stands
+    Characters of a text never become a special token; those of a prompt may, see `PlainTextTokenizer`. A marker is put
     before the prompt, unless the prompt itself begins with it.
 
     Attributes:
@@ -109,7 +109,7 @@ class Side:
         self.cut += sum(cut)
 
     def describe_truncation(self) -> str:
-        """Return a line that says how many texts were cut."""
+        """Return a line on how many texts were cut."""
         longer = f"{self.name} texts are longer than {self.key} ({self.length})"
         return f"{self.cut:,} of {self.texts:,} {longer} and cut"
 

@@ -76,7 +76,7 @@ class Inputs:
         )
 
     def to_tensors(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Pad to tensors for transformers, shape (rows, length); the length is a multiple, and at least `least`."""
+        """Pad to tensors for transformers, shape (rows, length), to a multiple of `multiple`, at least `least`."""
         import torch  # here, as stages that only read ids need no torch
 
         longest = int(self.lengths.max(initial=max(1, least)))
@@ -91,12 +91,12 @@ class Inputs:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-# A word's characters are numbers: 1 + each byte of its UTF-8, between a number for its begin and one for its end. Zeros
-# alone are padding of a text. ELMo and CharacterBERT use the same numbers.
+# A word's characters are numbers: 1 + each byte of its UTF-8, between a number for its beginning and one for its end. A
+# word of only zeros pads a text. ELMo and CharacterBERT use the same numbers.
 BEGIN_OF_WORD = 259
 END_OF_WORD = 260
 PADDING_OF_WORD = 261
-WORDS = "words"  # name of their files, beside the files of token ids
+WORDS = "words"  # name of their files, next to the files of token ids
 WORDS_DTYPE = "uint16"
 
 
@@ -107,7 +107,7 @@ class WordInputs(Inputs):
     words: Ragged = field(kw_only=True)
 
     def to_tensors(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
-        """Pad as `Inputs` does; each word that occurs is given once, in `characters`, shape (words, LONGEST_WORD).
+        """Pad as `Inputs` does; `characters`, shape (words, LONGEST_WORD), has each word that occurs once.
 
         `input_ids` are rows of `characters`.
         """
@@ -140,7 +140,7 @@ class Template:
         pair: ids before, between and after two texts.
         types: segments of a pair's (before, first, between, second, after); None if the model has none.
         pad: id of padding.
-        titled: whether a passage is a title and a text, with the ids between a pair's texts between them.
+        titled: whether a passage is a title and a text, separated by the ids that separate the texts of a pair.
         longest_pair: tokens of a pair, at most, special ones included; None: no limit.
     """
 
@@ -156,7 +156,7 @@ class Template:
         """Encode two probe texts, `a` and `b`, and read off what the tokenizer put around them.
 
         Raises:
-            UserError: a probe has no tokens, or other tokens in a pair than alone.
+            UserError: a probe has no tokens, or other tokens in a pair than by itself.
         """
         a = tokenizer("a", add_special_tokens=False)["input_ids"]
         b = tokenizer("b", add_special_tokens=False)["input_ids"]
@@ -314,7 +314,7 @@ def _find(ids: list[int], part: list[int], start: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Hold an opened `tokens` artifact: rows stand in the order of corpus.parquet and queries.parquet."""
+    """Hold an opened `tokens` artifact: rows are in the order of corpus.parquet and queries.parquet."""
 
     passages: Ragged
     queries: Ragged

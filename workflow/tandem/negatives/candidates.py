@@ -1,6 +1,7 @@
 """Stage `candidates`: draw each training query's list from a run, denoised by a judge if there is one.
 
-Queries are judged and their lists drawn in parts: shards divide them up, and a killed stage resumes after those done.
+Queries are judged, and their lists drawn, in parts: shards share the parts, and a killed stage resumes after the
+finished ones.
 """
 
 from collections.abc import Iterable, Iterator
@@ -74,7 +75,7 @@ def count_list_negatives(pool: QueryPool, params: CandidatesParams) -> int | Non
 def draw_lists(pool: QueryPool, params: CandidatesParams) -> Iterator[DrawnList]:
     """Yield the lists of one query; none if a judge labels and finds no positive.
 
-    The draw depends on (seed, query) alone.
+    The draw depends only on (seed, query).
     """
     denoise = params.denoise
     negatives = count_list_negatives(pool, params)

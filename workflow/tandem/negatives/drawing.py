@@ -26,10 +26,10 @@ class QueryPool:
             from 1.
         positive_scores: the run's scores of `positives`, NaN for passages that it lacks.
         beyond: rows, ranks and scores of the passages in the backfill window.
-        dropped: how many passages of the window each rule took out.
+        dropped: how many passages of the window each rule removed.
         judged, judged_positives: the judge's probabilities of `rows` and `positives`; NaN before they are judged.
         far: True for `rows` that may be negatives; `keep_below` sets it to False for those too near a positive.
-        barred_as: the reason in `dropped` for those that may not.
+        barred_as: the reason, as a key of `dropped`, why other `rows` may not be negatives.
         labelled: origin of the label of `positives`: `qrels`, `answer` or `rank`.
         source: where `rows` come from: `run` or `random`.
     """
@@ -80,7 +80,7 @@ def make_pool(
         texts: token ids of all passages; passages with the same ids are duplicates.
         barred: rows that are neither positive nor negative, see `PositiveLabels.barred`; None: there are none.
         near_duplicates: Jaccard similarity of token trigrams from which a passage is a duplicate, too.
-        scored: the last rank of the run whose score has a meaning; None: all.
+        scored: the last rank of the run whose score has a meaning; None: all scores have one.
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
@@ -152,7 +152,7 @@ def _find_duplicates(rows: Array, positives: Array, texts: Ragged, near: float |
 def find_near_copies(rows: Array, positives: Array, texts: Ragged, threshold: float) -> Array:
     """Return whether each row's text is nearly that of a positive, shape (rows,).
 
-    It is if the Jaccard similarity of their token trigrams is at least `threshold`, computed exactly.
+    It counts as such if the Jaccard similarity of their token trigrams, computed exactly, is at least `threshold`.
     """
     originals = [hash_token_trigrams(texts[row]) for row in positives.tolist()]
     copies = np.zeros(len(rows), bool)
@@ -205,7 +205,7 @@ def choose_negatives(
 def draw_undenoised(
     pool: QueryPool, negatives: int | None, rng: np.random.Generator, first: bool = False
 ) -> DrawnList:
-    """Return a list of the known positives, and of random or the first passages of the window as negatives."""
+    """Return a list of the known positives, with random or the first passages of the window as negatives."""
     far = np.flatnonzero(pool.far)
     return _assemble("undenoised", pool, far[choose_negatives(len(far), negatives, rng, first)])
 
@@ -217,7 +217,7 @@ def draw_denoised(
     rng: np.random.Generator,
     first: bool = False,
 ) -> DrawnList:
-    """Return a list of the known positives, of the judge's positives, and of random or the first sure negatives.
+    """Return a list of the known positives, the judge's positives, and random or the first sure negatives.
 
     A passage of the window is a negative if its probability is below `negative_below`, and a positive if it is above
     `positive_above`, where that is set. If there are too few negatives, random passages of the backfill window are
@@ -251,7 +251,7 @@ def judge_labelled(
     rng: np.random.Generator,
     first: bool = False,
 ) -> DrawnList | None:
-    """Return a list whose positive and negatives the judge alone chooses, for a query without labels.
+    """Return a list whose positive and negatives are chosen only by the judge, for a query without labels.
 
     This is RocketQA's fourth step. The positive is the first passage with the highest probability, which must be above
     `positive_above`; negatives are below `negative_below`. None if no passage can be the positive.

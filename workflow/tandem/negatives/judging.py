@@ -49,7 +49,7 @@ class Judge:
     of their σ(x).
 
     Raises:
-        UserError: a calibration is asked for, but dev has no pairs to fit it to.
+        UserError: a calibration is configured, but dev has no pairs to fit it to.
     """
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
@@ -109,10 +109,11 @@ def fit_calibration(
 
 
 def fit_line(positives: Array, others: Array) -> tuple[float, float]:
-    """Fit a logistic regression σ(a x + b) that tells the scores x of positives from others; return (a, b).
+    """Fit a logistic regression σ(a x + b) that separates the scores x of positives from others; return (a, b).
 
     It has the targets (n + 1) / (n + 2) and 1 / (n + 2) of Platt 1999, so that the slope is finite even if a threshold
-    separates the two kinds. Both kinds weigh the same: a score of probability 1/2 is as likely in one as in the other.
+    separates the two kinds. Both kinds have the same weight: a score of probability 1/2 is as likely in one as in the
+    other.
     """
     scores = np.concatenate([positives, others]).astype(np.float64)
     sizes = [len(positives), len(others)]

@@ -32,12 +32,12 @@ class NegativesReport:
 
     Scores are the judge's probabilities if there is a judge, else the run's. Memory: four bytes a list row.
 
-    In report.json, of `compared` pairs (a query's positive, another passage of its window) the positive was judged
-    higher in `won`. `known_positives_below` is the share of the known positives that a judge scores below each
-    threshold. `denoising` compares the passages that the judge takes out with passages that are nearly copies of a
-    positive (`NEAR_COPY`), a truth that needs no judge. Precision is the share of copies in what it takes out, recall
-    the share of the copies that it takes out. Relevant passages in other words count against the precision, which is
-    therefore a lower bound.
+    In report.json, `compared` counts the pairs of a query's positive and another passage of its window, and `won` those
+    in which the positive was judged higher. `known_positives_below` is the share of the known positives that a judge
+    scores below each threshold. `denoising` compares the passages that the judge removes with near copies of a positive
+    (`NEAR_COPY`), a truth that needs no judge. Precision is the share of near copies among the removed passages, recall
+    the share of the near copies that are removed. A removed passage that is relevant in other words counts against the
+    precision, which is therefore a lower bound.
     """
 
     def __init__(self, denoise: Denoise | None = None) -> None:
@@ -85,10 +85,10 @@ class NegativesReport:
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_denoised(self, pool: QueryPool, copies: Array) -> None:
-        """Count the passages that the judge takes out of a pool, and those of them that nearly copy a positive.
+        """Count the passages that the judge removes from a pool, and those of them that nearly copy a positive.
 
         Args:
-            copies: whether each passage of the pool does, by `find_near_copies`.
+            copies: whether each passage of the pool nearly copies a positive, by `find_near_copies`.
         """
         if self.denoise is None:
             return
@@ -99,7 +99,7 @@ class NegativesReport:
         self.removed_near_copies += int((removed & copies).sum())
 
     def add_list(self, entry: DrawnList, expected: int | None) -> bool:
-        """Count a list, and whether it has fewer negatives than `expected`; return whether it has any."""
+        """Count a list, and whether it has fewer negatives than `expected`; return whether it has any negative."""
         negatives = int((entry.labels == 0).sum())
         self.too_few += negatives < (expected or 1)
         if negatives:

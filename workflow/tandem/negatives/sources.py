@@ -73,10 +73,10 @@ class PositiveLabels:
         )
 
     def barred(self, query: str) -> Array:
-        """Return the rows of the passages that must not be negatives although they are no positives.
+        """Return the rows of the passages that must not be negatives although they are not positives.
 
-        They match an answer literally (RocketQA's `qrels.train.addition.tsv`), are excluded, have a low grade, are the
-        query itself, or contain an answer.
+        Such a passage matches an answer literally (RocketQA's `qrels.train.addition.tsv`), is excluded, has a low
+        grade, is the query itself, or contains an answer.
         """
         judged = self.qrels.get(query, {})
         neither = [
@@ -162,7 +162,7 @@ def draw_from_corpus(
 
 
 def draw_rows(passages: int, count: int, seed: int, query: int) -> Array:
-    """Draw `count` distinct rows of a corpus; the draw depends on (seed, query) alone."""
+    """Draw `count` distinct rows of a corpus; the draw depends only on (seed, query)."""
     rng = np.random.default_rng([seed, _RANDOM_STREAM, query])
     return rng.choice(passages, min(count, passages), replace=False)
 
@@ -227,7 +227,7 @@ class Pools:
             yield pool
 
     def _is_behind(self, query: int, positives: Array, rows: Array) -> bool:
-        """Return whether the run `ahead` has a positive first, and the source its first one in the ranks of `behind`.
+        """Return whether the run `ahead` ranks a positive first, and the source its first positive within `behind`.
 
         Args:
             query: row of the query.
@@ -273,7 +273,7 @@ def check_entries(
 
 
 def draw_queries(queries: list[str], most: int | None, seed: int) -> set[str]:
-    """Draw at most `most` queries: those with the smallest hashes with the seed, whatever the order of `queries`."""
+    """Draw at most `most` queries, those with the smallest seeded hashes, whatever the order of `queries`."""
 
     def hash_query(query: str) -> bytes:
         return hashlib.sha256(f"{seed} {query}".encode()).digest()

@@ -39,7 +39,7 @@ _ROWS_READ_SINGLY = (
 _LARGEST_INT8 = 127
 _SCALE_BITS = 16  # significant bits of a scale
 ROWS_PER_BLOCK = 1024  # rows that are quantised at once, to bound the memory of float64
-_ALIGNMENT = 64  # stretches have a multiple of it in rows, which engines compute fastest
+_ALIGNMENT = 64  # the rows of a stretch are a multiple of this, which engines compute fastest
 NEAREST = 10  # neighbours of a vector, by which the loss by int8 is measured
 LEAST_KEPT = 0.9  # a warning reports if int8 keeps a smaller share of the nearest neighbours
 
@@ -136,7 +136,8 @@ class Blocks:
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
-                np.save(file, np.ascontiguousarray(stored))  # `Embeddings.read_stored` relies on it
+                # `Embeddings.read_stored` relies on contiguous rows
+                np.save(file, np.ascontiguousarray(stored))
 
         return self.pieces.write(self.name(number), save, **facts)
 

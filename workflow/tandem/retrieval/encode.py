@@ -1,9 +1,9 @@
 """Stage `embeddings`, and similar stages of packages: encode passages or a split's queries, in blocks.
 
 Here a row of a block is the vector of a text; packages store other things by a `SideEncoder` of their own. If a text
-has several rows, `offsets.npy` says where they are. It follows from the token ids alone, so that it is known before any
-block is computed. Shards compute whole blocks; the stage computes those still missing. Memory holds three blocks: one
-being read, one computed, one written.
+has several rows, `offsets.npy` holds where they begin and end. It follows only from the token ids, so that it is known
+before any block is computed. Shards compute whole blocks; the stage computes those still missing. Memory holds three
+blocks: one being read, one computed, one written.
 """
 
 import json
@@ -124,7 +124,7 @@ class SideEncoder:
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
-    """Return the rows of the texts to encode, and their ids if they are queries; passages stand as in the corpus."""
+    """Return the rows of the texts to encode, and their ids if they are queries; passages keep the corpus' order."""
     collection = Collection(job.inputs["dataset"])
     if job.params.side == "passages":
         return range(collection.passages), None

@@ -1,7 +1,7 @@
 """Exact search: score pairs, order them, and keep each query's best passages.
 
 Engines (`faiss_search.py`, and those of packages) only propose passages: all that may be among the best within the
-engine's rounding error. The score that counts depends on the pair alone: float64 products, summed in one fixed order,
+engine's rounding error. The score that counts depends only on the pair: float64 products, summed in one fixed order,
 rounded to float32.
 """
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Passages requested of an engine beyond the depth; more are requested if (near-)ties reach beyond them.
 EXTRA_PROPOSALS = 32
-# Bytes of vectors that are searched at once beside an index; fewer would mean more searches, and each costs time.
+# Bytes of vectors that are searched at once next to an index; fewer would mean more searches, and each costs time.
 STRETCH_BYTES = 2**28
 PAIRS_PER_CHUNK = 128  # pairs whose vectors fit into the processor's cache
 FLOAT32_ROUNDING = 2.0**-24  # unit round-off of float32
@@ -29,10 +29,10 @@ _SIGN_BIT = np.uint32(1 << 31)
 
 
 class SearchEngine(NamedTuple):
-    """Hold a function that searches as `search_by_faiss` does.
+    """An engine of exact search: a function with the arguments and the result of `search_by_faiss`.
 
     Attributes:
-        least_memory: bytes that it may use at least if no setting limits them.
+        least_memory: bytes that the function may use, at least, if no setting limits its memory.
     """
 
     search: Callable[..., Array]
@@ -47,7 +47,7 @@ def score_vector_pairs(queries: Array, passages: Array, temperature: float) -> A
 
 
 def round_and_flag(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
-    """Round float64 sums, added in any order, to float32 scores; flag those that the fixed order might round otherwise.
+    """Round float64 sums, added in any order, to float32 scores; flag those that may differ in the fixed order.
 
     Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
     Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `bound_difference`. If
@@ -106,7 +106,7 @@ def score_rows(
 
 
 def pack_keys(scores: Array, ranks: Array) -> Array:
-    """Return a uint64 for each pair (score, alphabetical rank of its document), which sort by score, then falling rank.
+    """Pack each pair (score, alphabetical rank of its document) into a uint64; these sort by score, then falling rank.
 
     The high half has the score's float32 bits, changed so that they sort as the scores do. No pair packs to 0.
 
@@ -142,15 +142,15 @@ class BestPassages:
         self.keys = np.zeros((queries, depth), np.uint64)  # packed; 0 where no passage is yet
 
     def find_floors(self, rows: slice) -> Array:
-        """Return for each query the least score that a passage needs, float64; -inf while it has fewer than `depth`."""
+        """Return for each query the least score that a passage needs, float64; -inf until it has `depth` passages."""
         lowest = self.keys[rows].min(axis=1)
         is_full = lowest > 0
-        # Of a query that is not full some packed pair is unpacked, whose score is not used.
+        # For a query that is not full, an arbitrary packed pair is unpacked; its score is not used.
         scores, _ = unpack_keys(np.maximum(lowest, np.uint64(1 << 32)))
         return np.where(is_full, scores, -np.inf)
 
     def add(self, rows: slice, keys: Array) -> None:
-        """Merge packed candidates of the queries at `rows` into the best, shape (queries, any); 0 is no candidate."""
+        """Merge packed candidates of the queries at `rows`, shape (queries, any), into the best; 0 is no candidate."""
         merged = np.concatenate([self.keys[rows], keys], axis=1)
         surplus = merged.shape[1] - self.depth
         self.keys[rows] = np.partition(merged, surplus, axis=1)[:, -self.depth :]

@@ -1,8 +1,8 @@
-"""FAISS: threads on which it computes the same bits, whatever their number, and exact search.
+"""Run FAISS in threads whose number changes no bit of its results, and search exactly with it.
 
 FAISS's last bits depend on how many OpenMP threads share a call. Here every call has one thread, and calls of a fixed
-size run side by side. In exact search FAISS proposes in float32 and `exact.py` decides. No torch: their OpenMPs share
-no process well.
+size run side by side. In exact search FAISS proposes passages in float32 and `exact.py` decides. This module imports no
+torch: the OpenMP libraries of both do not work well in one process.
 """
 
 from collections import deque
@@ -33,8 +33,9 @@ from tandem.retrieval.exact import (
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# Numbers in the queries of a call from which FAISS multiplies matrices; below it takes pair by pair. With one thread
-# products are faster from here on (measured with 64 to 768 dimensions), by FAISS's own 128,000 up to 8 times slower.
+# If the queries of a call have at least so many numbers, FAISS multiplies matrices; otherwise it computes pair by pair.
+# With one thread, matrix products are faster from here on (measured with 64 to 768 dimensions). FAISS's own threshold
+# of 128,000 is up to 8 times slower.
 _MATRIX = 2048
 QUERIES_PER_THREAD = 1024  # queries that a thread searches for at once, where memory allows
 
@@ -47,7 +48,7 @@ class Threads:
     workers: int
 
     def map(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-        """`work` of each item, in the order of the items; few more than there are threads are in progress at once."""
+        """Yield the result of `work` for each item, in order; at once about two items per thread are in progress."""
         waiting: deque[Future[_Result]] = deque()
         for item in items:
             waiting.append(self.pool.submit(work, item))
@@ -59,12 +60,12 @@ class Threads:
 
 @contextmanager
 def open_threads(workers: int | None) -> Iterator[Threads]:
-    """Open threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
+    """Open threads in which FAISS uses one thread each; so it does in the caller, too, until the context ends."""
     before = faiss.omp_get_max_threads()
     count = max(1, min(workers or before, count_usable_cores()))
     matrix = faiss.cvar.distance_compute_blas_threshold
     faiss.omp_set_num_threads(1)
-    # before 1.15 it counts queries, and is 20
+    # before FAISS 1.15 the threshold counts queries, and is 20
     faiss.cvar.distance_compute_blas_threshold = min(_MATRIX, matrix)
     try:
         with ThreadPoolExecutor(count, "faiss", faiss.omp_set_num_threads, (1,)) as pool:
@@ -102,9 +103,9 @@ class BlockSearch:
         )
 
     def candidates(self, queries: FloatVectors, depth: int, floors: Array) -> Array:
-        """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
+        """Return packed candidates: all of the stretch's best `depth` passages that reach the floor.
 
-        Queries are stored values, (queries, dim).
+        Queries are stored values, (queries, dim). The result has the shape (queries, any); 0 marks no candidate.
         """
         labels, counts = self._propose(queries, depth, floors * self.temperature)
         keys = np.zeros(labels.shape, np.uint64)
@@ -115,7 +116,7 @@ class BlockSearch:
         return keys
 
     def _propose(self, queries: FloatVectors, depth: int, floors: Array) -> tuple[Array, Array]:
-        """Rows by FAISS, best first, shape (queries, any), and how many may be in the exact top `depth`, (queries,).
+        """Return FAISS's rows, best first, (queries, any), and how many may be in the exact top `depth`, (queries,).
 
         A sum of d products is off by at most d unit round-offs of |q||p|, both for the passage and for the one at
         the cut; a few more cover the rounding of the scores themselves.
@@ -148,7 +149,7 @@ def search_by_faiss(
 
     Args:
         queries: stored values, shape (queries, dim).
-        memory: bytes for vectors (two stretches, one being read) and tables beside the result.
+        memory: bytes for vectors (two stretches, one being read) and for tables, in addition to the result.
         workers: threads; None takes as many as OpenMP would.
     Returns:
         Packed, shape (queries, depth), in no order; 0 for none.
@@ -159,7 +160,7 @@ def search_by_faiss(
         BlockSearch(passages.join(pieces), ranks, passages.temperature) for pieces, ranks in read
     )
     with open_threads(workers) as threads, prefetch_items(stretches) as coming:
-        # A proposal: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
+        # Bytes of a query: FAISS's reservoir, scores and labels, candidates' keys, and the merge's copies of both.
         proposals = 80 * (depth + EXTRA_PROPOSALS) + 16 * queries.shape[1]
         batch = min(QUERIES_PER_THREAD, max(1, memory // 3 // threads.workers // proposals))
         for stretch in coming:

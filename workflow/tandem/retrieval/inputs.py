@@ -1,4 +1,4 @@
-"""Checks that a job's inputs fit together: one dataset, one tokenizer, a model with the part that is needed."""
+"""Check that a job's inputs fit together: one dataset, one tokenizer, a model with the part that is needed."""
 
 import json
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def require_run_depth(job: Job[Any], depth: int) -> None:
     """Refuse a depth that is larger than that of the input `run`."""
     run = job.inputs["run"]
     if declaration(run.kind).scoring.of == "top":
-        return  # `depth` of a re-ranked run is how much was re-ranked; its lists are as long as the first stage's
+        return  # `depth` of a re-ranked run counts what was re-ranked; its lists are as long as the first stage's
     deepest = run.params["depth"]
     if depth > deepest:
         raise UserError(f"{job.kind}: depth is {depth}, but {run.folder} goes only {deepest} deep")

@@ -1,6 +1,6 @@
 """Score (query, passage) pairs by cross-encoders, for denoising, distillation and re-ranking.
 
-Scores are stored beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`. All stages that score the same
+Scores are stored next to the dataset's artifacts, in `pairs/<model's key>-<digest>/`. All stages that score the same
 token ids by the same model share them, and a killed stage resumes where it was.
 """
 
@@ -92,7 +92,7 @@ class PairScores:
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
         """Return the logits of pairs, float32, shape (pairs,); compute and store those that are not stored yet.
 
-        Queries with the same tokens, for instance one that stands in several splits, share their scores.
+        Queries with the same tokens, for instance one that is in several splits, share their scores.
 
         Args:
             queries, passages: rows of each pair, shape (pairs,).

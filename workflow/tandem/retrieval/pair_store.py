@@ -20,7 +20,7 @@ from tandem.store.files import sha256
 _StoredPairs = tuple[Array, Array]
 
 PARTS_PER_MERGE = 16  # this many parts are merged into one
-LARGE_PART_PAIRS = 1 << 23  # a part with as many pairs is not merged
+LARGE_PART_PAIRS = 1 << 23  # a part with so many pairs, or more, is not merged
 PART_NAME = re.compile(r"([0-9a-f]{64})\.npy")
 
 

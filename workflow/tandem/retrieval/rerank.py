@@ -159,6 +159,6 @@ def run(job: Job[RerankParams]) -> None:
     """Score the top `depth` of `run` and write a run as deep as the run.
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
-    whose scores are averaged; neither where a plugin scores.
+    whose scores are averaged; no model if a plugin scores.
     """
     Reranking(job).write()

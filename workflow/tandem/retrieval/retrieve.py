@@ -37,7 +37,7 @@ _Stored = TypeVar("_Stored", bound=Embeddings)
 
 
 def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Stored]:
-    """Return the inputs `passages` and `queries`, of a kind.
+    """Return the inputs `passages` and `queries`, opened by the class `kind`.
 
     Raises:
         UserError: two models made them, the queries are of another split, or an index is of other passages.

@@ -30,7 +30,7 @@ from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
 STEP = "step-"  # prefix of a checkpoint's folder; the number of its step follows
-BEST = "best-"  # prefix of a file of the best weights, which stands beside the checkpoints
+BEST = "best-"  # prefix of a file of the best weights, in the folder of the checkpoints
 _STATE = "state.json"
 _WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -41,9 +41,9 @@ SIGNALS = (*_CANCELS, signal.SIGUSR1)  # SIGUSR1 is what `sbatch --signal` sends
 
 @dataclass
 class State:
-    """Hold how far a training is: the number of steps done, and its log.
+    """Hold a training's progress: the number of steps done, and its log.
 
-    Values of validations are rows of the log, named `dev <measure> (<part>)`.
+    Results of validations are rows of the log, named `dev <measure> (<part>)`.
     """
 
     step: int = 0
@@ -51,7 +51,7 @@ class State:
 
 
 def list_learning(models: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that are trained, by name, shared ones once; frozen ones never change."""
+    """Return the trained parameters by name, each shared one once; frozen parameters are left out."""
     return {
         name: parameter for name, parameter in models.named_parameters() if parameter.requires_grad
     }
@@ -71,7 +71,7 @@ def move_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_weights(models: nn.Module, path: Path) -> None:
-    """Load into the models what `list_saved_tensors` names; a buffer that the file lacks keeps its first value."""
+    """Load a file's tensors into those of `list_saved_tensors`; a buffer that the file lacks keeps its value."""
     tensors = load_file(path)
     learning = list_learning(models)
     for name, tensor in list_saved_tensors(models).items():
@@ -96,7 +96,7 @@ class Checkpoints:
         self.origin = origin
 
     def save(self, state: State, models: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the state under a temporary name, then rename it; the optimizer's tensors are `parameter|kind`."""
+        """Write the state under a temporary name, then rename it; optimizer tensors are named `parameter|kind`."""
         parameters = list_learning(models)
         final = self.folder / f"{STEP}{state.step:08d}"
         moments, numbers = load("extras.optimizer_state:split_state")(optimizer, parameters)
@@ -115,16 +115,16 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-        """Load the newest checkpoint and return its state; without one that is sound and of this job, a new state.
+        """Load the newest checkpoint and return its state; without a usable checkpoint, return a new state.
 
-        A line reports a checkpoint that is not used.
+        A line reports a checkpoint that is not used because it is damaged or belongs to other inputs.
         """
         for partial in self.folder.glob(f".{STEP}*"):  # left by a process that was killed
             shutil.rmtree(partial, ignore_errors=True)
         checkpoints = self.find_all()
         last_step = _read_step(checkpoints[-1]) if checkpoints else 0
         for best in self.find_best():
-            # Its step will be taken again, perhaps with other last bits; until then it must not be chosen.
+            # Its step will be repeated, perhaps with other last bits; until then these weights must not be chosen.
             if _read_step(best) > last_step:
                 best.unlink(missing_ok=True)
         if not checkpoints:
@@ -162,7 +162,7 @@ class Checkpoints:
 
 
 def read_state(checkpoint: Path, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Put a checkpoint's weights and moments back, and return how far the training was."""
+    """Load a checkpoint's weights and moments, and return the state of the training."""
     parameters = list_learning(models)
     values = json.loads((checkpoint / _STATE).read_text())
     load_weights(models, checkpoint / _WEIGHTS)
@@ -175,7 +175,7 @@ def read_state(checkpoint: Path, models: nn.Module, optimizer: torch.optim.Optim
 class Stopped(UserError):
     """Raised when a training has saved its state and ends early; the next try resumes from there.
 
-    After one of `_CANCELS` the exit status is that of a process which this signal has ended.
+    After one of `_CANCELS` the exit status is that of a process that was ended by this signal.
     """
 
     def __init__(self, message: str, number: int = 0) -> None:
@@ -187,8 +187,8 @@ class Stopped(UserError):
 class Stop:
     """Decide whether a training has to end between two steps: after a signal, or shortly before its slurm job ends.
 
-    It handles signals while it is entered, and only in the main thread. SIGHUP stays ignored where it already is, as
-    under `nohup`.
+    It handles signals within its `with` block, and only in the main thread. If SIGHUP is already ignored, as under
+    `nohup`, it stays ignored.
 
     Args:
         seconds: how long before the end of the slurm job the training ends.
@@ -218,7 +218,10 @@ class Stop:
             signal.signal(number, handler)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Request the end after this step. A second Ctrl-C ends the process at once; schedulers send others twice."""
+        """Request that the training ends after this step.
+
+        A second Ctrl-C ends the process at once. Other signals do not, because schedulers send them twice.
+        """
         self.signal = number
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)

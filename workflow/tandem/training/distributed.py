@@ -1,4 +1,4 @@
-"""Train one model in several processes: each computes the gradient of its share of a batch's queries; these are summed.
+"""Train one model in several processes: each computes the gradient of its share of a batch's queries.
 
 Each process divides its loss by the number of queries of the whole batch. So gradients are summed, never averaged, and
 the result is exact even if shares are uneven or empty.
@@ -19,7 +19,7 @@ from tandem.models.device import device
 from tandem.training.lists import Batch
 
 _LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # variables that torchrun sets
-_PATIENCE = timedelta(hours=2)  # how long the others wait for the first process, which alone writes
+_PATIENCE = timedelta(hours=2)  # how long the others wait while the first process writes
 
 
 class _Gather(torch.autograd.Function):
@@ -46,14 +46,14 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class World:
-    """Exchange values between the processes that train together, of which this one has number `rank`."""
+    """Exchange values between the processes that train together; this process has the number `rank`."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def current(cls) -> Self:
-        """Return the processes that torchrun started; without torchrun this one alone."""
+        """Return the processes that torchrun started; without torchrun, only this one."""
         if not os.environ.keys() >= _LAUNCHED:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -88,7 +88,7 @@ class World:
         return slice(start, start + own)
 
     def share(self, batch: Batch) -> Batch:
-        """Return this process' queries of a batch, with their lists; there may be none."""
+        """Return this process' queries of a batch, with their lists; the share may be empty."""
         return batch.select(self.slice(len(batch.queries)))
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -113,7 +113,8 @@ class World:
     def sum_gradients(self, models: nn.Module) -> None:
         """Replace every parameter's gradient by its sum over all processes, in one exchange.
 
-        A process without a gradient adds zeros; a parameter that has one in no process stays without.
+        A process without a gradient of a parameter adds zeros. If no process has one, the parameter's gradient stays
+        None.
         """
         if self.size == 1:
             return

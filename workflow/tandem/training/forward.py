@@ -29,8 +29,8 @@ class Seeds:
     A resumed training then needs no saved generator, and a micro-batch that is computed twice has the same dropout.
 
     Attributes:
-        entropy: seed of the training, step, then the number of a part, of a part of it, …; the same in all processes.
-        process: rank of the process, so that each draws other dropout.
+        entropy: seed of the training, step, number of a part, number of a part within it, …; the same in all processes.
+        process: rank of the process, so that processes draw different dropout.
     """
 
     entropy: tuple[int, ...]
@@ -67,10 +67,11 @@ class Budget:
 class Replayed:
     """Compute values of rows (vectors of texts, scores of pairs) in micro-batches, with gradient, in bounded memory.
 
-    Up to `graph_tokens` tokens the graph of all rows is kept, and the loss's own backward pass reaches the weights, or,
-    where micro-batches are computed `side_by_side`, `backward` carries each one's gradient there, also side by side.
-    With more, gradients are cached (GradCache, Gao et al. 2021): values are computed without a graph, the loss gives
-    their gradient, and `backward` computes each micro-batch again, with the same dropout, to carry it into the weights.
+    Up to `graph_tokens` tokens, the graph of all rows is kept, and the loss's own backward pass reaches the weights.
+    If micro-batches are computed `side_by_side`, `backward` carries each one's gradient into the weights instead, also
+    side by side. With more tokens, gradients are cached (GradCache, Gao et al. 2021): values are computed without a
+    graph, the loss gives their gradient, and `backward` computes each micro-batch again, with the same dropout, to
+    carry the gradient into the weights.
 
     Attributes:
         lengths: tokens of each row, special tokens included, shape (rows,).
@@ -104,7 +105,7 @@ class Replayed:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
             computed = self._compute_parts()
-            # Micro-batches have the rows in another order; places[i] is where row i stands in it.
+            # Micro-batches have the rows in another order; places[i] is the position of row i in it.
             places = np.argsort(np.concatenate(self.parts))
             values = torch.cat(computed)[place_array(places)]
         if not learning or (self.fits and not self.is_parted):
@@ -126,7 +127,7 @@ class Replayed:
         carry(self.computed or self._part, gradients)
 
     def _compute_parts(self) -> list[Tensor]:
-        """Return the values of each micro-batch; one after another if they draw random numbers."""
+        """Return the values of each micro-batch; they are computed one after another if they draw random numbers."""
         numbers = range(len(self.parts))
         if self.is_parted:
             drawn = torch.get_rng_state()
@@ -144,7 +145,7 @@ class Replayed:
 
 
 def place_in_lists(scores: Tensor, batch: Batch) -> Tensor:
-    """Return the scores of a batch's pairs, one after another, as a table of its lists; 0 where no passage stands.
+    """Arrange the scores of a batch's pairs as a table of its lists, with 0 in place of padding.
 
     Args:
         scores: in the order of `batch.mask`, shape (pairs,).
@@ -189,9 +190,9 @@ class CrossScores:
     def split(self, batch: Batch) -> Iterator[Batch]:
         """Yield the batch in parts of consecutive lists, whose pairs have at most `graph_tokens` tokens in all.
 
-        A part has at least one list; only a batch without lists is a single part without lists.
+        A part has at least one list, unless the batch has none: it is then yielded as one empty part.
         """
-        # any row where none stands; the mask takes it out again
+        # an arbitrary row in place of padding; the mask removes it again
         rows = np.maximum(batch.passages, 0)
         queries = self.tokens.queries.lengths(batch.queries)[:, None]
         passages = self.tokens.passages
@@ -237,11 +238,11 @@ class TextVectors:
         shape = self.model.shape(side, stored.longest + special)
 
         def compute(part: Ids) -> Tensor:
-            """Return the values of some of the texts, filled up to the shape of all."""
+            """Return the vectors of some of the texts, padded to the shape that all have in common."""
             vectors = self.model.encode(side, texts.take(part), template, self.precision, MULTIPLE)
             if vectors.shape[1:] == shape:
                 return vectors
-            # Only dimension 1, of tokens, is padded. torch wants two numbers a dimension, the last dimension first.
+            # Only dimension 1, of tokens, is padded. torch takes two numbers per dimension, the last dimension first.
             paddings = (0, 0) * (vectors.dim() - 2) + (0, shape[0] - vectors.shape[1])
             return nn.functional.pad(vectors, paddings)
 
@@ -272,7 +273,7 @@ def score_own_lists(
 ) -> Tensor:
     """Return s_de(q, p) of each query with the passages of its own list, from the vectors of `encode_batch`.
 
-    Shape (queries, list). Where no passage stands the score has no meaning: it is that of the first passage.
+    Shape (queries, list). A score in place of padding has no meaning: it is that of the first passage.
     """
     rows = np.zeros(batch.passages.shape, np.int64)
     rows[batch.mask] = np.arange(int(batch.mask.sum()))

@@ -1,8 +1,8 @@
 """Number the instances of an epoch, and draw the passages of each visit of an instance.
 
-An instance is visited once an epoch. It is a query's list, one positive of it, or one row as RocketQA and
-DuReader-retrieval released theirs. The order of an epoch and every draw follow from (seed, epoch, instance) alone:
-resuming needs no state, and workers or shards change nothing.
+An instance is visited once per epoch. It is a query's list, one positive of a list, or one row as in the training files
+that RocketQA and DuReader-retrieval released. The order of an epoch and every draw follow only from (seed, epoch,
+instance): resuming needs no state, and workers or shards change nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,16 +28,16 @@ class Instances:
 
     - `query`: a list; each visit draws `most` of its positives, by default one, and negatives.
     - `positive`: a positive with `size` - 1 of its list's negatives.
-    - `row`: a positive with a single one of these negatives; with `pairs`, for cross-encoders, either of them alone.
+    - `row`: a positive with one of these negatives; with `pairs`, for cross-encoders, a single passage of these.
 
     Attributes:
         size: number of passages that a visit draws, positives and negatives together.
         most: number of positives that a visit of a `query` draws, at most.
-        draw: draws a visit of a `query` by a teacher's scores; None: `draw_list` does, without them.
-        labels: what is learned in place of the teacher's scores of the passages that `draw` draws, shape (size,);
-            None: the scores themselves.
-        arrange: `(instances, order, per_batch, seed, epoch) -> order` changes the random order of an epoch; None: it
-            stays.
+        draw: draws a visit of a `query` by a teacher's scores; None: `draw_list` draws it without scores.
+        labels: targets that replace the teacher's scores of the passages that `draw` returns, shape (size,); None: the
+            scores themselves are the targets.
+        arrange: `(instances, order, per_batch, seed, epoch) -> order` changes the random order of an epoch; None: the
+            order stays random.
         resample: draw the negatives anew at each visit. Otherwise a list's negatives are shuffled once and dealt out to
             its positives, from the first one again when they run out.
     """
@@ -202,9 +202,10 @@ def count_visits(
 def iter_batches(
     instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0
 ) -> Iterator[Batch]:
-    """Yield the batches from step `first` on; epochs, permutations of the instances, follow each other without a gap.
+    """Yield the batches from step `first` on.
 
-    The last batch of the training's `visits` may be smaller.
+    Epochs, each a permutation of the instances, follow each other without a gap, so a batch may span two epochs. The
+    last batch of the training's `visits` may be smaller.
     """
     # Two orders are kept, as a batch may begin in one epoch and end in the next.
     order_of_epoch = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))

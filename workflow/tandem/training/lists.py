@@ -66,12 +66,12 @@ class Lists:
 
 
 def read_lists(path: Path, scores: Path | None = None) -> Lists:
-    """Read the lists of a candidates.parquet, in which the rows of a list stand together, its positives first.
+    """Read the lists of a candidates.parquet, in which the rows of a list are adjacent, its positives first.
 
     Memory: 4 bytes a row; 500,000 lists of 128 passages take 0.3 GB. A teacher's scores are memory-mapped.
 
     Raises:
-        UserError: there is no list, a list's positives do not stand first, or scores and rows differ in number.
+        UserError: there is no list, a list's positives do not come first, or scores and rows differ in number.
     """
     starts = []
     queries = []
@@ -85,7 +85,7 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
         ):
             query, passage, label = (batch.column(i).to_numpy().astype(np.int64) for i in range(3))
             denoised = np.asarray(pc.equal(batch.column(3), "denoised"))
-            # A query may have two lists, one denoised and one not: the lowest bit of a list's key tells them apart.
+            # A query may have two lists, one denoised and one not: the lowest bit of a list's key distinguishes them.
             keys = query << 1 | denoised
             first_rows = np.flatnonzero(np.diff(keys, prepend=last_key))
             starts.append(row + first_rows)
@@ -123,7 +123,7 @@ def add_ids(rows: pa.Table, names: DatasetNames) -> pa.Table:
 
 
 def join_lists(parts: Sequence[Lists]) -> Lists:
-    """Return several sets of lists as one; of several, none may have a teacher's scores."""
+    """Concatenate sets of lists. If there is more than one set, none of them may have a teacher's scores."""
     if len(parts) == 1:
         return parts[0]
     return Lists(
@@ -137,7 +137,8 @@ def join_lists(parts: Sequence[Lists]) -> Lists:
 def merge_lists(parts: Sequence[Lists]) -> Lists:
     """Merge all lists of a query into one: first the positives of all, then the negatives of all, part after part.
 
-    A passage stands once, among the positives if it is one in any list. Queries keep the order of their first lists.
+    A passage occurs once, among the positives if it is a positive in any list. Queries keep the order of their first
+    lists.
     """
     joined = join_lists(parts)
     lists_by_query = np.argsort(joined.queries, kind="stable")
@@ -172,8 +173,8 @@ class Batch:
     Attributes:
         queries: rows of the queries, shape (queries,).
         passages: rows of the passages, positives first; -1 pads, shape (queries, list).
-        teacher: a teacher's scores of the passages, float32, same shape, NaN where it has none or no passage stands;
-            None without a teacher.
+        teacher: a teacher's scores of the passages, float32, same shape, NaN for padding and where it has none; None
+            without a teacher.
         positives: how many of each list are positives, shape (queries,); None: one each.
     """
 
@@ -184,7 +185,7 @@ class Batch:
 
     @property
     def mask(self) -> Ids:
-        """True where a passage stands, shape (queries, list)."""
+        """True for passages, False for padding, shape (queries, list)."""
         return self.passages >= 0
 
     def select(self, indices: Ids | slice) -> "Batch":
@@ -203,7 +204,7 @@ def _find_passages(pairs: Ids, queries: Ids) -> tuple[Ids, Ids]:
     """Look up the passages of some queries in sorted pairs.
 
     Returns:
-        For each match the place of its query in `queries`, and its passage row.
+        For each match the index of its query in `queries`, and its passage row.
     """
     rows = queries.astype(np.int64)
     first = np.searchsorted(pairs, rows << _PASSAGE_BITS)
@@ -218,8 +219,8 @@ class Positives:
     Args:
         queries: query row of each relevant pair, shape (pairs,).
         passages: its passage row, shape (pairs,).
-        texts: token ids of all passages; passages with the same ones count as one, as in mining. None: none do.
-        own: row of the passage that a query is itself, which is no negative of it, -1 for none, shape (all queries,).
+        texts: token ids of all passages; passages with the same ids count as one, as in mining. None: all rows differ.
+        own: row of the passage that is the query itself and therefore never its negative, or -1, shape (all queries,).
         barred: query rows and passage rows of pairs that are neither relevant nor negatives, shape (pairs,) each.
     """
 
@@ -237,7 +238,7 @@ class Positives:
         self.barred = self.keys[:0] if barred is None else _sort_pairs(*barred)
 
     def look_up(self, queries: Ids) -> tuple[Ids, Ids]:
-        """Return the known positives of some queries: for each the place of its query in `queries`, and its row."""
+        """Return the known positives of some queries: the index of each one's query in `queries`, and its row."""
         return _find_passages(self.keys, queries)
 
     def list_pairs(self) -> tuple[Ids, Ids]:
@@ -245,7 +246,7 @@ class Positives:
         return self.keys >> _PASSAGE_BITS, self.keys & _PASSAGE_MASK
 
     def without(self, queries: Ids) -> "Positives":
-        """Return the positives of all queries but these."""
+        """Return the positives of all queries except these."""
         others = copy.copy(self)
         others.keys = self.keys[~np.isin(self.keys >> _PASSAGE_BITS, queries)]
         return others
@@ -253,8 +254,8 @@ class Positives:
     def mask_known(self, queries: Ids, passages: Ids) -> Ids:
         """Return True where a passage cannot be a negative of a query, shape (queries, passages).
 
-        It is a known positive, a barred passage, the query itself, or has the text of one of these. The queries' few
-        positives are looked up among the passages, which is faster than the other way round.
+        Such a passage is a known positive, a barred passage, the query itself, or has the same text as one of these.
+        The queries' few positives are looked up among the passages, which is faster than the other way round.
         """
         owners, relevant = self.look_up(queries)
         if len(self.barred):
@@ -276,9 +277,9 @@ class Positives:
         return known
 
     def lengthen(self, batch: Batch) -> Batch:
-        """Return each list followed by the first positives of the other lists, each once.
+        """Return the batch with the first positives of the other lists appended to each list, each passage once.
 
-        Left out are known positives of the list's query, and passages that the list already has. Added passages have
+        Known positives of the list's query, and passages that the list already has, are left out. Added passages have
         no teacher's score.
         """
         added = batch.passages[:, 0]

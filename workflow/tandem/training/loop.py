@@ -41,10 +41,10 @@ class Watch(Protocol):
 
     @property
     def label(self) -> str:
-        """What this is, in the words of the log."""
+        """Short description of this observer, for the log."""
 
     def prepare(self, ranker: Ranker, train: _Train) -> _Train:
-        """Return the training's parameters, with a smaller budget where observing is paid for by it."""
+        """Return the training's parameters, with a smaller budget if observing uses a part of it."""
 
     def begin(self, loop: "TrainingLoop", state: State) -> None:
         """Observe the models before the first step, or after a checkpoint has been loaded."""
@@ -56,7 +56,7 @@ class Watch(Protocol):
         """Load the selected weights into the models of the first process, after the last step."""
 
     def describe_choice(self, train: Train) -> list[float] | None:
-        """Return the measured value and the step of the selected weights; None where these are the last ones."""
+        """Return the measured value and the step of the selected weights; None if these are the last ones."""
 
     def describe_outcome(self, train: Train) -> tuple[Json, list[str]]:
         """Return what was observed: facts for the manifest, and warnings."""
@@ -67,7 +67,7 @@ class TrainingLoop:
     """Run one training.
 
     Attributes:
-        watch: observes the training; None: nothing does.
+        watch: observes the training; None: the training is not observed.
         world: the processes that train together; the first one writes and reports.
         names: returns the ids of some query rows, for messages.
         arrange: orders the instances of an epoch (see `Instances`); None: their order is random.
@@ -164,18 +164,18 @@ class TrainingLoop:
         return ""
 
     def resume(self) -> State:
-        """Load this job's newest checkpoint in all processes, and say at which step it resumes."""
+        """Load this job's newest checkpoint in all processes, and report at which step it resumes."""
         state = self.load_state()
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
         return state
 
     def load_state(self) -> State:
-        """Load this job's newest checkpoint into models and optimizer; return its state, or a new one without it."""
+        """Load this job's newest checkpoint into models and optimizer; return its state, or a new one without any."""
         return self.checkpoints.load(self.objective.models, self.optimizer)
 
     def describe_end(self) -> Json:
-        """Return facts about what a finished training leaves beside its model."""
+        """Return facts about what a finished training leaves in addition to its model."""
         return {}
 
     def draw(self, first: int) -> Iterator[tuple[Batch, int]]:

@@ -15,11 +15,10 @@ from tandem.training.lists import Lists, Positives
 
 @dataclass(frozen=True)
 class NumberedCollection:
-    """Hold a collection, and the rows in which its passages and queries stand.
+    """Hold a collection, and the row numbers of its passages and queries.
 
     Attributes:
-        own: row of the passage that has the query's own id and is therefore no result of it, -1 for none, shape
-            (queries,).
+        own: row of the passage that has the query's own id and therefore cannot be its result, or -1, shape (queries,).
     """
 
     collection: Collection
@@ -41,8 +40,8 @@ class NumberedCollection:
     def list_positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
         """Return the relevant pairs of the train split, together with the lists' positives.
 
-        The latter may be further ones, found by a judge or by answers. Passages that the corpus lacks are left out.
-        Pairs whose grade says that they are neither relevant nor a negative are barred.
+        The lists may have further positives, found by a judge or by answers. Passages that the corpus lacks are left
+        out. Pairs whose grade marks them as neither relevant nor negative are barred.
 
         Args:
             texts: token ids of the corpus' passages.
@@ -70,7 +69,7 @@ class NumberedCollection:
         return self.queries.rows(names)[is_known], passages[is_known]
 
     def list_left_out(self, query: int, grades: Mapping[str, int]) -> Ids:
-        """Return the rows of passages that cannot be results of a query: itself, and those graded `EXCLUDED`."""
+        """Return the rows of passages that cannot be results of a query: the query itself, and `EXCLUDED` passages."""
         rows = self.own[[query]]
         excluded = [doc for doc, grade in grades.items() if grade == EXCLUDED]
         if excluded:

@@ -54,7 +54,7 @@ def make_adam(groups: Groups, lr: float) -> torch.optim.Optimizer:
 
 
 def _raise_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Raise every parameter's version, which the fused kernel does not do; it tells that copies of it are outdated."""
+    """Raise every parameter's version, so that outdated copies are recognised; the fused kernel does not raise it."""
     for group in optimizer.param_groups:
         torch.autograd.graph.increment_version(group["params"])
 

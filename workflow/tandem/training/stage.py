@@ -65,7 +65,7 @@ ModelJob = Job[ModelParams]
 
 
 def run(job: ModelJob) -> None:
-    """Train, and write the model's parts, its description and its log; of several processes the first one writes.
+    """Train, and write the model's parts, its description and its log; only the first of several processes writes.
 
     A job that has an input of `MODEL_SOURCES` makes its model from this input instead.
     """
@@ -78,7 +78,7 @@ def run(job: ModelJob) -> None:
 
 
 def run_untrained(job: Job[UntrainedParams]) -> None:
-    """Stage `untrained`: write the encoder of input `encoder` as the dual encoder that 0 steps of training leave."""
+    """Stage `untrained`: write the encoder of input `encoder` as a dual encoder after 0 steps of training."""
     folder = job.inputs["encoder"].folder / "hf"
     torch.manual_seed(0)  # vectors of tokens may need a new linear layer, which starts at random
     model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
@@ -103,7 +103,7 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     watch: Watch | None = load("extras.training_additions:choose_watch")(
         job.key, job, drawn, positives, data
     )
-    # A watch may have set some queries apart; what is left is learned from.
+    # A watch may have set some queries apart; the training learns from the others.
     lists = watch.lists if watch else drawn
     positives = watch.positives if watch else positives
     objective = build_ranker(job, positives, budget, world)
@@ -222,7 +222,7 @@ def open_tokens(job: ModelJob) -> Tokens:
 
 
 def check_input_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
-    """Refuse texts that a part has too few positions for, once they are padded as encoding and re-ranking pad them."""
+    """Refuse texts that, padded as in encoding and re-ranking, have more tokens than a part has positions for."""
     for part, model in models.items():
         tokens = find_tokens(inputs, part)
         if isinstance(model, CrossEncoder | DualEncoder):
@@ -251,7 +251,7 @@ def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
 
 
 def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
-    """Return a new dual encoder on an encoder, whose vectors are made as `params` says; a line reports how."""
+    """Return a new dual encoder on an encoder; `params` determine how it computes vectors, and a line reports this."""
     options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
     chosen = ", ".join(
         f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items()
@@ -264,8 +264,8 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
 def start_cross(artifact: Artifact, params: ModelParams) -> CrossEncoder:
     """Return the cross-encoder that a training starts from.
 
-    It is a trained one, or a new one on an encoder, on a generator or on the passage tower of a dual encoder. Where
-    `params` ask for another form (`CROSS_FORMS`) than it has, it is converted.
+    It is a trained one, or a new one on an encoder, on a generator or on the passage tower of a dual encoder. If
+    `params` name another form (`CROSS_FORMS`) than it has, it is converted.
     """
     form = find_form(params)
     options = PairOptions(params.prompt or "", params.words, 2 if params.compares else 1)
@@ -302,7 +302,7 @@ def read_training_lists(job: ModelJob) -> Lists:
 
 
 def find_arrangement(job: ModelJob, queries: IdRows) -> Arrange | None:
-    """Return the function that orders the instances of an epoch, by the input that asks for one; else None."""
+    """Return the function that orders the instances of an epoch, if an input of `ARRANGEMENTS` provides one."""
     role = next((role for role in ARRANGEMENTS if role in job.inputs), None)
     arrange: Arrange | None = load(ARRANGEMENTS[role])(job, queries) if role else None
     return arrange

@@ -1,4 +1,4 @@
-"""Stage `given_scores`: the scores in a dataset's own training lists, which then teach as those of a run do."""
+"""Stage `given_scores`: write the scores in a dataset's own training lists, so that they can teach as a run's do."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from tandem.store.job import Job, writing
 def run(job: Job[GivenScoresParams]) -> None:
     """Write the scores of all passages in the training lists of the input `dataset` in the columns of a run.
 
-    They stand as the lists have them: a run has no ties, but to a loss of pairs two equal scores are none.
+    Equal scores stay equal: a run would have its ties broken, but for a loss of pairs two equal scores are not a pair.
 
     Raises:
         UserError: see `check_scores`.
@@ -37,9 +37,9 @@ def run(job: Job[GivenScoresParams]) -> None:
 def check_scores(
     collection: Collection, params: GivenScoresParams, queries: dict[str, str]
 ) -> None:
-    """Refuse lists of a split's queries of which a passage has no score, or one that is no number or no logit.
+    """Refuse lists of a split's queries if a passage has no score, or one that is not a number or not a logit.
 
-    Scores that all lie between 0 and 1 are probabilities, and no logits.
+    Scores that are all between 0 and 1 are probabilities, not logits.
     """
     if LISTS not in collection.artifact.manifest.files:
         raise UserError(f"{collection.artifact.folder}: has no training lists of its own")
@@ -68,7 +68,7 @@ def check_scores(
 def _read_scores(
     collection: Collection, queries: dict[str, str], progress: Progress
 ) -> Iterator[NamedRanking]:
-    """Yield each query's passages with their scores; of a passage that stands twice, the first."""
+    """Yield each query's passages with their scores; a passage that is listed twice has its first score."""
     for query, listed in collection.lists():
         if query not in queries:
             continue

@@ -23,10 +23,10 @@ from tandem.training.stage import check_input_lengths
 class Teacher:
     """Distil from a frozen dual encoder, which scores each batch when the training visits it.
 
-    It learns from every query's positive, and either from all other passages of the batch (TCT-ColBERT: Lin et al.
-    2021, KL) or from those of the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE, which has a better
-    teacher's score of the query's own negative). No passage is left out as a known positive: the teacher says what it
-    is worth. `model` is of any representation and reads `tokens`, of the same dataset.
+    The student learns from every query's positive, and either from all other passages of the batch (TCT-ColBERT: Lin et
+    al. 2021, KL) or from those of the other lists (TAS-B: Hofstätter et al. 2021 §3.3, Margin-MSE, in which a better
+    teacher scores the query's own negative). No passage is left out as a known positive, because the teacher scores it,
+    too. `model` is of any representation and reads `tokens`, of the same dataset.
     """
 
     def __init__(
@@ -43,17 +43,18 @@ class Teacher:
 
     @torch.no_grad()
     def loss(self, batch: Batch, world: World) -> Taught:
-        """Return the weighted distillation of a whole batch, of which each process encodes a share of the passages.
+        """Return a function that computes the weighted distillation; each process encodes a share of the passages.
 
-        It is a sum over this process' queries, from the student's scores of them, shape (queries, all passages).
+        The function returns a sum over this process' queries, from the student's scores of these queries with the whole
+        batch's passages, shape (queries, all passages).
         """
         mine, lists = list_batch_rows(batch, world)
-        # A passage that stands in two lists is scored once: to rounding, losses of an order would make a pair of it.
+        # A passage in two lists is scored once: else rounding could make it a pair for losses that learn an order.
         passages, place_of = np.unique(batch.passages[batch.mask], return_inverse=True)
         scores = self.vectors.score_pool(world.share(batch).queries, passages, world)
         scores = scores[:, torch.from_numpy(place_of).to(scores.device)]
 
-        # A list for each query: its positive, which is the first passage of its own, then all passages of the batch.
+        # A list for each query: its positive, the first passage of its own list, then all passages of the batch.
         positives = np.searchsorted(lists, mine)[:, None]
         every = np.broadcast_to(np.arange(len(lists)), (len(mine), len(lists)))
         is_taught = every != positives if self.params.own_negatives else lists != mine[:, None]

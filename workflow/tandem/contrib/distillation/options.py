@@ -13,7 +13,7 @@ from tandem.stages.retrieval import ScoringParams
 
 
 class GivenScoresParams(Params):
-    """The scores that stand in a dataset's own training lists."""
+    """The scores in a dataset's own training lists."""
 
     split: str = Field("train", description="whose queries")
     as_logits: bool = Field(
@@ -25,10 +25,10 @@ class TeacherParams(ScoringParams):
     """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
 
     weights: tuple[float, ...] = Field(
-        (), exclude_if=not_, description="of several: the judges', then the runs'"
+        (), exclude_if=not_, description="weights of several: the judges', then the runs'"
     )
     normalize: Normalization = Field(
-        "none", exclude_if=equals("none"), description="of each one's scores within a list"
+        "none", exclude_if=equals("none"), description="scaling of each one's scores within a list"
     )
 
 

@@ -28,8 +28,8 @@ from tandem.stages.base import Json
 def plan_teacher(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
     """Plan the scores of the input `candidates`, by the teachers that a key of `distil` names.
 
-    They are cross-encoders, ensembles, any runs, the scores in the dataset's own lists, or several of these. Of a
-    joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
+    They are cross-encoders, ensembles, any runs, the scores in the dataset's own lists, or several of these. A joint
+    model named as `<model>` or `<model>.reranker` teaches by its cross-encoder, as `<model>.retriever` by its run.
     """
     assert isinstance(name.section, Distil)
     return {"teacher": _score_lists(ctx, name.path, name.section, scope)}
@@ -54,7 +54,7 @@ def _score_lists(ctx: Context, where: str, distil: Distil, scope: Scope) -> Stag
 
 
 def _teaching_run(ctx: Context, name: str, where: str, distil: Distil, scope: Scope) -> Stage:
-    """Plan the run of a teacher that is not a cross-encoder, or the scores that stand in the dataset's own lists."""
+    """Plan the run of a teacher that is not a cross-encoder, or the scores in the dataset's own lists."""
     known = [*ctx.list_names(list_system_blocks()), *ALWAYS_THERE]
     if name == GIVEN_SCORES and name not in known:
         return _plan_given_scores(ctx, where, distil, scope)
@@ -68,7 +68,7 @@ def _teaching_run(ctx: Context, name: str, where: str, distil: Distil, scope: Sc
 
 
 def _check_order(teacher: Stage, name: str, where: str, distil: Distil) -> None:
-    """Refuse a teacher that gives an order alone to a loss that reads more; that of a plugin may not say."""
+    """Refuse a teacher that gives only an order if the loss reads more; a plugin's loss need not declare that."""
     is_order = teacher.declared.scoring.order_if
     if is_order is None or not is_order(teacher):
         return
@@ -136,7 +136,7 @@ def scores_pairs(ctx: Context, name: str) -> bool:
 
 @checks_training("distil")
 def check_distil(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
-    """Refuse distillation without a teacher, other than one weight each, and keys of a teacher of the lists alone."""
+    """Refuse distillation without a teacher, other than one weight each, and keys that need a teacher of the lists."""
     train = entry.train
     assert isinstance(train, SingleTrain)
     distil = train.distil

@@ -1,18 +1,18 @@
-"""What the losses by a teacher's scores read of these, as their declarations say: nothing here imports torch."""
+"""Find what distillation losses read of a teacher's scores from their declarations, without importing torch."""
 
 import re
 
 from tandem.config.losses import READS, distillation
 from tandem.errors import UserError, nearest
 
-READING_ORDERS = ("order", "pairs")  # what losses read to which an order is enough
+READING_ORDERS = ("order", "pairs")  # what a loss reads if an order is enough for it
 _KNOWN = ("scores", "scale", "logits", *READING_ORDERS)
 
 
 def find_what_is_read(loss: str) -> str:
-    """Return what a loss reads of a teacher's scores, see `DistillationLosses`; empty where a plugin does not say.
+    """Return what a loss reads of a teacher's scores, see `DistillationLosses`; empty if a plugin does not declare it.
 
-    One of Tandem's own that does not say reads scores.
+    A loss of Tandem's own that does not declare it reads scores.
 
     >>> find_what_is_read("kl"), find_what_is_read("listmle"), find_what_is_read("margin_mse")
     ('scores', 'order', 'scale')

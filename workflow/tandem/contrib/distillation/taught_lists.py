@@ -13,9 +13,9 @@ from tandem.training.objectives import ListLoss, make_mask
 
 
 def tell_scales(student: Tensor, teacher: Tensor, scored: Tensor) -> None:
-    """Report if a teacher's scores in a list lie further apart than the model's, or less far, by more than 3 to 2.
+    """Report if the spread of a teacher's scores in a list differs from the model's by more than a factor of 3/2.
 
-    Vectors of length 1 over a temperature reach no score above its inverse: a model that has to learn wider margins
+    With vectors of length 1, no score exceeds the inverse of the temperature: a model that has to learn wider margins
     learns their width before their order.
 
     Args:

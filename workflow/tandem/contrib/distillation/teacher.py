@@ -1,8 +1,8 @@
 """Stage `teacher`: write a teacher's score of every row of candidates.parquet, for distillation.
 
 The teacher is a cross-encoder, several (the mean of their logits: the ensembles of Hofstätter et al. 2020), a run with
-scores, what stands in the dataset's own lists, or a weighted mean of these. Memory: 4 bytes a row of the lists, of a
-weighted mean 24 more, and a group of pairs at a time; scores are written as they come.
+scores, the scores in the dataset's own lists, or a weighted mean of these. Memory: 4 bytes a row of the lists, 24 more
+for a weighted mean, and a group of pairs at a time; scores are written as they come.
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from tandem.training.lists import Lists
 
 
 def find_draws(train: SingleTrain) -> tuple[Callable[..., Ids], Floats | None]:
-    """Return how a training with `groups` or `margin_bins` draws a visit, and what it learns in place of the scores."""
+    """Return how a training with `groups` or `margin_bins` draws a visit, and labels that replace scores, or None."""
     if train.groups:
         return partial(draw_by_rank, groups=train.groups), label_ranks(train.groups)
     assert train.margin_bins is not None
@@ -36,12 +36,12 @@ def order_by_margin(margins: Floats, bins: int, turns: Ids) -> Ids:
     """Order negatives so that each range of margins has its turn: the balanced margins of TAS-B.
 
     The range from the list's smallest margin to its largest is cut into `bins` equal parts; empty ones are passed over.
-    Hofstätter et al. 2021 draw a part evenly, then one of its pairs: this is that for a single negative, and without
-    replacement for more.
+    Hofstätter et al. 2021 draw a part evenly, then one of its pairs. For a single negative this is the same; several
+    negatives are drawn without replacement.
 
     Args:
-        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; those without a score (NaN) are in
-            no part and come last.
+        margins: t(q, p+) - t(q, p-) of the negatives, which are in random order; those without a score (NaN) are in no
+            part and come last.
         turns: a random order of the parts, shape (bins,).
     """
     known = np.isfinite(margins)
@@ -51,7 +51,7 @@ def order_by_margin(margins: Floats, bins: int, turns: Ids) -> Ids:
         high = margins[known].max()
         shares = (margins[known] - low) / ((high - low) or 1.0)
         parts[known] = np.minimum((shares * bins).astype(np.int64), bins - 1)
-    # How many of the same part stand earlier: row i of the lower triangle looks at the negatives before i.
+    # How many of the same part come earlier: row i of the lower triangle looks at the negatives before i.
     earlier = np.tril(parts[:, None] == parts[None, :], -1).sum(1)
     turn_of_part = np.append(turns, bins)
     return np.lexsort((turn_of_part[parts], earlier, ~known))  # the last key decides first
@@ -102,7 +102,8 @@ def draw_by_rank(
 def label_ranks(groups: Sequence[RankGroup]) -> Floats:
     """Return labels for the passages of `draw_by_rank`: 1/rank in the first group, then 0, -1, … by group.
 
-    Zeng et al. 2022 (CL-DRD), whose later labels differ: only their order counts in its loss. Shape (passages,).
+    So do Zeng et al. 2022 (CL-DRD), except that their later labels differ; only the labels' order counts in their loss.
+    Shape (passages,).
 
     >>> first = RankGroup(last_rank=2, passages=2)
     >>> label_ranks([first, RankGroup(last_rank=9, passages=1), RankGroup(last_rank=20, passages=2)]).tolist()

@@ -1,4 +1,4 @@
-"""Training of the query's tower alone, against the passages that it retrieves at every step (ADORE)."""
+"""Train only the query's tower, against the passages that it retrieves at every step (ADORE)."""
 
 from dataclasses import dataclass
 
@@ -33,8 +33,8 @@ class FrozenPassages:
     """Search the passages of a dataset by their stored vectors, which no step of the training changes.
 
     Args:
-        vectors: the artifact of the passages' vectors, as the start of the training makes them.
-        dataset: their dataset, which decides the order of passages that score the same.
+        vectors: the artifact of the passages' vectors, computed by the model from which the training starts.
+        dataset: the passages' dataset, which determines the order of passages with the same score.
         memory: MiB that a search may take; None: 2048.
         workers: threads; None: all.
     """
@@ -51,7 +51,7 @@ class FrozenPassages:
     def retrieve(self, queries: Tensor, depth: int) -> Ids:
         """Return the rows of the passages with the highest scores, best first, shape (queries, depth).
 
-        Of fewer than `depth` passages all are returned. Queries are rounded as stored ones are.
+        If there are fewer than `depth` passages, all are returned. Queries are rounded as stored vectors are.
         """
         depth = min(depth, self.embeddings.rows)
         if not len(queries):  # a process without a share of a small batch
@@ -84,7 +84,7 @@ def start_live(
     budget: Budget,
     world: World,
 ) -> "Live":
-    """Return the objective of a training, with towers of their own; the input `passages` is what it retrieves."""
+    """Return the objective of a training, whose two towers are separate; it retrieves from the input `passages`."""
     assert train.live_negatives is not None
     model.untie()
     passages = FrozenPassages(
@@ -109,9 +109,9 @@ def start_live(
 class Live(DualObjective):
     """Compute the list loss of each query's positives and of what the model retrieves for it at this very step.
 
-    ADORE (Zhan et al. 2021 §4.2): the passages' vectors are frozen, and so are exact for every step, however far the
-    query's tower has come. Known positives among the retrieved passages are not negatives. The training lists give the
-    positives alone. `train.loss` is any loss of lists; the paper's is `lambda_mrr`. `depth` passages are retrieved.
+    ADORE (Zhan et al. 2021 §4.2): the passages' vectors are frozen, and so are exact at every step, however much the
+    query's tower has changed. Known positives among the retrieved passages are not negatives. The training lists only
+    give the positives. `train.loss` is any loss of lists; the paper's is `lambda_mrr`. `depth` passages are retrieved.
     """
 
     passages: FrozenPassages

@@ -1,7 +1,7 @@
-"""Stage `positive_vectors`: the vector of each query's relevant passage in the place of the query's own.
+"""Stage `positive_vectors`: write the vector of each query's relevant passage in place of the query's own vector.
 
-A search with them finds the neighbours of what is relevant: look-ahead negatives (ANCE-Tele: Sun et al. 2022), where a
-query's own vector will be once it has learned.
+A search with these vectors finds the neighbours of relevant passages: look-ahead negatives (ANCE-Tele: Sun et al.
+2022). A query's own vector will be among them once the model has learned.
 """
 
 import json
@@ -24,9 +24,9 @@ from tandem.store.job import Job, writing
 
 
 def find_first_positives(collection: Collection, split: str) -> tuple[list[str], Ids]:
-    """Return the queries of a split with a relevant passage, in file order, and the row of each one's.
+    """Return the queries of a split with a relevant passage, in file order, and the row of one such passage for each.
 
-    It is the first of the best that the corpus has, -1 where it has none.
+    It is the first one with the highest grade among those that the corpus has; -1 if the corpus has none.
     """
     judged = collection.qrels(split)
     queries = []
@@ -52,8 +52,8 @@ def find_first_positives(collection: Collection, split: str) -> tuple[list[str],
 def run(job: Job[PositiveVectorsParams]) -> None:
     """Write embeddings of the split's queries that are the vectors of their relevant passages.
 
-    Queries without one in the corpus are left out. Inputs: dataset, `passages`, and the `model` and `tokens` that these
-    are of.
+    Queries without one in the corpus are left out. Inputs: dataset, `passages`, and the `model` and `tokens` by which
+    these were encoded.
     """
     require_passages(job, "passages")
     require_dataset(job, "tokens")
@@ -66,7 +66,7 @@ def run(job: Job[PositiveVectorsParams]) -> None:
             f"{job.kind} {job.key}: no query of the split {job.params.split} has a relevant passage"
         )
     names = [queries[at] for at in known]
-    # int8 has a scale a vector, which a query's has not
+    # int8 vectors have a scale each, which a query's vector has not
     dtype = FP32 if passages.dtype == FP32 else FP16
     files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages")}
     blocks = Blocks(job.out, len(known), passages.size, compute_origin(job, files), dtype)

@@ -1,4 +1,4 @@
-"""What live negatives go with, and the parameters of the stage `positive_vectors`."""
+"""Check what live negatives can be combined with, and define the parameters of the stage `positive_vectors`."""
 
 from typing import Literal
 
@@ -11,9 +11,9 @@ from tandem.stages import Params
 
 
 class PositiveVectorsParams(Params):
-    """Vectors of queries' relevant passages in the place of the queries' own."""
+    """Vectors of queries' relevant passages in place of the queries' own."""
 
-    side: Literal["queries"] = Field("queries", description="whose place they take")
+    side: Literal["queries"] = Field("queries", description="the side whose vectors they replace")
     split: str = Field(description="whose queries")
 
 

@@ -1,4 +1,4 @@
-"""Live negatives' passages as a stage, and the run of relevant passages that stand for their queries."""
+"""Plan the passages of live negatives, and the run that searches with relevant passages in place of their queries."""
 
 from tandem.config.models import Candidates, ModelEntry
 from tandem.config.references import Name
@@ -17,7 +17,7 @@ from tandem.stages.base import Json
 def plan_frozen_passages(
     ctx: Context, at: str, entry: ModelEntry, data: str, params: Json
 ) -> tuple[dict[str, Stage], Json]:
-    """Plan the vectors of the passages that live negatives are found among: those of the model that it starts from."""
+    """Plan the passages' vectors in which live negatives are searched, by the model that the training starts from."""
     if entry.candidates.refresh:
         raise UserError(
             f"{at}.candidates.refresh is set, but live_negatives learns from what it retrieves, and reads no list's "

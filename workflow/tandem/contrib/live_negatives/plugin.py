@@ -1,4 +1,4 @@
-"""The objective of live negatives, and the stage that has relevant passages stand for their queries."""
+"""Register the objective of live negatives, and the stage that puts relevant passages in place of their queries."""
 
 from tandem.config.training import OwnObjective, register_own_objective
 from tandem.contrib.live_negatives.options import PositiveVectorsParams, check_live

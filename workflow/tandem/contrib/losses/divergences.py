@@ -1,24 +1,25 @@
-"""KL divergences from a teacher's scores of a list; their names say direction, temperature and reduction."""
+"""KL divergences from a teacher's scores of a list; their names state direction, temperature and reduction."""
 
 from torch import Tensor
 
 from tandem.config.losses import distillation
 from tandem.training.losses.listwise import compute_divergence, sum_list_means
 
-_LEAST_SPAN = 1e-4  # of a list's scores that `kl_minmax` scales: what is below is rounding
+# least span of a list's scores that `kl_minmax` scales: a smaller one is rounding
+_LEAST_SPAN = 1e-4
 
 
 @distillation("kl")
 def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries: torch's `batchmean`.
 
-    lightning-ir and ColBERT (T = 1), tevatron (T, without the factor T²). Its gradient is that of ListNet's top-one
-    cross-entropy (Cao et al. 2007), which is this plus the teacher's entropy.
+    lightning-ir and ColBERT (T = 1) and tevatron (T, without the factor T²) compute it. Its gradient is that of
+    ListNet's top-one cross-entropy (Cao et al. 2007), which is this plus the teacher's entropy.
 
     Args:
         student: s(q, p), shape (queries, passages).
         teacher: t(q, p), any scale, no gradient, same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
         temperature: T, of both sides.
     Returns:
         Scalar, in nats.
@@ -31,7 +32,7 @@ def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float 
     """T² KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries.
 
     Hinton et al. 2015 §2: a softmax at T divides gradients by about T², which the factor makes up for, so that the
-    weight beside a supervised loss need not change with T. sentence-transformers' `DistillKLDivLoss`.
+    weight relative to a supervised loss need not change with T. It is sentence-transformers' `DistillKLDivLoss`.
     """
     return temperature**2 * kl(student, teacher, mask, temperature=temperature)
 
@@ -43,7 +44,7 @@ def kl_elementwise(
     """KL(softmax(t/T) ‖ softmax(s/T)) divided by each list's length, summed over queries.
 
     This is the average over all elements of (queries, passages), the default of torch's and Paddle's KL; OpenMatch uses
-    it (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
+    it (T = 1). Its weight relative to another loss depends on the list's length. At T = 1 it is `reference`.
     """
     return sum_list_means(
         compute_divergence(teacher.detach() / temperature, student / temperature, mask), mask

@@ -13,7 +13,7 @@ def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
     """1 - 1 / log2(1 + r(p+)) with r(p+) = 1 + Σ_{p-} σ((s(q,p-) - s(q,p+)) / T), summed over queries; T = 0.1.
 
     ApproxNDCG (Qin, Liu and Li 2010; Bruch et al. 2019): 1 - nDCG with the positive's rank made smooth. Its gain is 1
-    and the ideal DCG is 1. Where scores are far apart compared with T there is next to no gradient. TF-Ranking's
+    and the ideal DCG is 1. If scores are far apart compared with T, there is almost no gradient. TF-Ranking's
     `ApproxNDCGLoss` is this minus 1, averaged over queries.
 
     Args:
@@ -38,13 +38,13 @@ def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
 
     The negative log-likelihood of π under the Plackett-Luce model of the student's scores. Passages that the teacher
-    scores equally keep the list's order. The first term alone is `listwise` if the teacher ranks the positive first.
+    scores equally keep the list's order. The first term is `listwise` if the teacher ranks the positive first.
     sentence-transformers' `ListMLELoss` takes the order of its input and averages over queries.
 
     Args:
         student: s(q, p), shape (queries, passages).
         teacher: orders the passages, any scale, no gradient, same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
     Returns:
         Scalar, in nats.
     """

@@ -33,7 +33,7 @@ class RankedPairs:
     def of_teacher(cls, student: Tensor, teacher: Tensor, mask: Tensor) -> Self:
         """Pair every passage with each one that the teacher scores lower, shape (queries, passages, passages).
 
-        Passages that the teacher scores equally are no pair. The teacher only gives the order: it has no gradient.
+        Passages that the teacher scores equally are not a pair. The teacher only gives the order: it has no gradient.
         """
         lead = student[:, :, None] - student[:, None, :]
         is_higher = teacher[:, :, None] > teacher[:, None, :]
@@ -62,7 +62,7 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
 
     The ranking SVM's loss (Joachims 2002), there with m = 1. The triplet loss max(0, d(q,p+) - d(q,p-) + m) is the same
     with the distance d = -s; sentence-transformers' `TripletLoss` takes the Euclidean distance and m = 5 by default.
-    Sums over all pairs, as surveys write it, grow with the list; here the list's length does not matter.
+    A sum over all pairs, as in surveys, grows with the list; here the list's length does not matter.
 
     Args:
         scores: s(q, p) with the positive first, shape (queries, passages).
@@ -90,10 +90,10 @@ def hinge_distillation(
     Args:
         student: s(q, p), shape (queries, passages).
         teacher: t(q, p), same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
         margin: m, in the student's unit.
     Returns:
-        Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
+        Scalar, in the student's unit; 0 for a list whose passages all have the same teacher's score.
     """
     pairs = RankedPairs.of_teacher(student, teacher, mask)
     return pairs.mean((margin - pairs.lead).relu())

@@ -17,7 +17,7 @@ def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Args:
         student: s(q, p), shape (queries, passages).
         teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
     Returns:
         Scalar, in squared units of the scores.
 
@@ -50,7 +50,7 @@ def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     Args:
         student: s(q, p) with the positive first, shape (queries, passages).
         teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
     Returns:
         Scalar, in squared units of the scores; 0 for a list without negatives.
 

@@ -32,8 +32,9 @@ def compare_queries(state: InBatch) -> Tensor:
     """-log( e^{s(p+,q)} / (e^{s(p+,q)} + Σ_{p-} e^{s(p+,p-)}) ), in nats, summed over queries.
 
     L_P of PAIR (Ren et al. 2021): the positive is nearer to its query than to the negatives. The negatives p- are those
-    of L_Q here: the list's own and, in batch, the other lists' passages that are no known positive of the query. PAIR's
-    code sets the positive against negative passages and the batch's queries, with one encoder for both sides.
+    of L_Q here: the list's own and, in batch, those of the other lists' passages that are not known positives of the
+    query. PAIR's code compares the positive with negative passages and the batch's queries, with one encoder for both
+    sides.
     """
     positives = state.own_positives
     among = score_own_lists(state.score, positives, state.own_passages, state.batch)
@@ -46,10 +47,10 @@ def compare_queries(state: InBatch) -> Tensor:
 def sum_regularisers(params: Regularise, state: InBatch) -> Tensor:
     """Σ λ R(vectors) over both sides and their regularisers, over the batch's texts of all processes.
 
-    A regulariser is no sum over queries. It is multiplied by this process' number of queries, so that it counts once
-    after the caller has divided by the batch's number of queries and summed over processes. A passage that stands in
-    two lists counts twice. `params` has each side's weights λ by the regulariser's name, and over how many steps they
-    grow.
+    A regulariser is not a sum over queries. It is multiplied by this process' number of queries, so that it counts once
+    after the caller has divided by the batch's number of queries and summed over processes. A passage that is in two
+    lists counts twice. `params` has each side's weights λ by the regulariser's name, and the number of steps over which
+    they grow.
     """
     total = state.queries.new_zeros(())
     for side, side_weights in (("query", params.query), ("passage", params.passage)):

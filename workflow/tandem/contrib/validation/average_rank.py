@@ -1,4 +1,4 @@
-"""Stage `average_rank`: where the relevant passage of each query stands among all passages of a small collection.
+"""Stage `average_rank`: rank each query's relevant passage among all passages of a small collection.
 
 DPR validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `validate_average_rank`); here from 1.
 """
@@ -31,7 +31,7 @@ _QUERIES_PER_PRODUCT = 256  # queries multiplied with a block at once
 def count_better(
     queries: FloatVectors, gold: Array, vectors: FloatVectors, ranks: Array, temperature: float
 ) -> Array:
-    """Return how many passages of a block stand before each query's relevant one, as `retrieve` would rank them.
+    """Return how many passages of a block `retrieve` would rank before each query's relevant one.
 
     `gold` is the relevant passage's score and rank, packed, shape (queries,).
     """
@@ -55,7 +55,7 @@ def find_relevant_ranks(
 ) -> Iterator[Array]:
     """Yield ranks from 1 of each query's first relevant passage among those that are not left out, a batch at a time.
 
-    0 where the corpus has none of the relevant ones.
+    The rank is 0 if the corpus has none of a query's relevant passages.
     """
     ranks = docs.ranks
     temperature = passages.temperature
@@ -66,7 +66,7 @@ def find_relevant_ranks(
             positions = np.zeros(len(batch), np.int64)
 
             def pack(query: int, ids: list[str], batch: FloatVectors = batch) -> Array:
-                """Pack scores and ranks of a query's passages, of those that the corpus has."""
+                """Pack scores and ranks of those of a query's passages that the corpus has."""
                 rows = docs.rows(ids, missing_ok=True)
                 rows = rows[rows >= 0]
                 repeated = np.repeat(batch[query : query + 1], len(rows), 0)
@@ -92,7 +92,7 @@ def find_relevant_ranks(
 def run(job: Job[AverageRankParams]) -> None:
     """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
 
-    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. What `skip_excluded` leaves out of a run has
+    Inputs: dataset, passages, queries (embeddings), as for `retrieve`. What `skip_excluded` leaves out of a run has
     no rank. Queries whose relevant passages the corpus lacks do not count; they are `missing` in statistics.json.
     """
     passages, queries = open_embeddings(job, Embeddings)

@@ -1,4 +1,4 @@
-"""Whether a training learned anything: its loss, beside that of equal scores."""
+"""Check whether a training learned anything, by its loss compared with that of equal scores."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tandem.training.lists import Lists
 from tandem.training.losses import SupervisionLoss, find_supervision_loss
 
 _NEAR_CHANCE = 0.97  # a loss above this share of chance's has learned next to nothing
-# By so much scores differ that are as good as equal, and by which share a loss then differs that reads no ranks.
+# Difference of scores that are as good as equal, and the share by which it may change a loss that reads no ranks.
 _LEAD = 1e-9
 _SAME_LOSS = 1e-6
 
@@ -29,7 +29,7 @@ def describe_chance(
     log: Sequence[LogRow],
     lists: Lists,
 ) -> tuple[Json, list[str]]:
-    """Return the fact `at_chance`, which judges of candidates are asked for, and a warning where it is so."""
+    """Return the fact `at_chance`, which is looked up when a model judges candidates, and a warning if it is true."""
     key = "compares" if params.compares else getattr(train, "own_objective", None)
     warning = warn_of_chance(train, log, lists, OWN_OBJECTIVES[key].chance if key else None)
     return {"at_chance": bool(warning)}, [warning] if warning else []
@@ -43,13 +43,13 @@ def warn_of_chance(
 ) -> str:
     """Return a warning if the supervised loss of the last tenth of the steps is about that of equal scores; else "".
 
-    That is `expected`, or follows from the loss and the lists.
+    The loss of equal scores is `expected`, or follows from the loss and the lists.
     """
     name, weight = _find_supervision(train)
-    # Own losses are none of scores, and co-training chooses lists by their loss.
+    # Own losses are not computed from scores, and co-training chooses lists by their loss.
     if not weight or name in OWN_LOSSES or getattr(train, "co_training", None):
         return ""
-    # The loss stands under its own name only where it is one of several terms.
+    # The loss is logged under its own name only if it is one of several terms.
     losses = [value for _, row, value in log if row == "sup"]
     if not losses:
         losses = [value for _, row, value in log if row == "loss"]
@@ -66,7 +66,7 @@ def warn_of_chance(
 
 
 def _find_supervision(train: DualTrain | CrossTrain | JointTrain) -> tuple[str, float]:
-    """Return the name of the loss on the labels, and how often it counts in what the log calls the loss."""
+    """Return the name of the loss on the labels, and how often it counts in the logged loss."""
     if isinstance(train, JointTrain):
         return train.supervision, float(train.teacher == "dynamic")
     weight = train.distil.supervision if train.distil else 1.0
@@ -89,17 +89,17 @@ def compute_chance(loss: SupervisionLoss, sizes: Sequence[int]) -> float:
 def _compute_chance_of_list(loss: SupervisionLoss, length: int) -> float:
     """Return the least loss of a list of equal scores.
 
-    Where a loss reads ranks it is the mean over the positive's ranks, of which equal scores decide none.
+    If a loss reads ranks, it is the mean over all ranks of the positive, because equal scores determine none of them.
     """
     mask = torch.ones(1, length, dtype=torch.bool)
 
     def compute(constant: float, rank: int = 0) -> float:
-        """Return the loss where so many negatives are ahead of the positive."""
+        """Return the loss if so many negatives are ahead of the positive."""
         scores = torch.full((1, length), constant, dtype=torch.float64)
         scores[:, 1 : 1 + rank] += _LEAD
         return float(loss(scores, mask))
 
-    constants = torch.linspace(-10, 10, 401).tolist()  # scores that tell no passage from another
+    constants = torch.linspace(-10, 10, 401).tolist()  # scores that all passages have
     best = min(constants, key=compute)
     if math.isclose(compute(best), compute(best, length - 1), rel_tol=_SAME_LOSS):
         return compute(best)
@@ -107,14 +107,14 @@ def _compute_chance_of_list(loss: SupervisionLoss, length: int) -> float:
 
 
 def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
-    """Return how many passages each list's loss is over: its own and, in batch, those that others add on average.
+    """Return how many passages each list's loss has: its own and, in batch, those that other lists add on average.
 
-    Of several positives each has a loss of its own, among the negatives.
+    If there are several positives, each has a loss of its own, with the negatives.
     """
     retrieved = getattr(train, "live_negatives", None)
-    if retrieved:  # in the place of the lists' own
+    if retrieved:  # in place of the lists' own
         return [1 + retrieved] * len(lists)
-    # A single pair is one of its list's: by chance it is known with the list's share of positives.
+    # A single pair is one of its list's: at chance its label is predicted by the list's share of positives.
     size = train.visit_size if isinstance(train, DualTrain) else train.list_size
     positives, negatives = count_visited(lists, size, train.positives)
     batch = min(train.queries_per_batch, len(lists))

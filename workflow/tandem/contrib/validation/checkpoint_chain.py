@@ -71,7 +71,7 @@ def plan_checkpoints(
     train = ctx.settings.models[name].train
     count = train.checkpoints or 0
     check_checkpoints(ctx, name, data, count)
-    # Which one is taken over, and how many there are in all, is not part of a segment but its end.
+    # A segment depends on where it ends, but not on which checkpoint is taken over, or how many there are in all.
     segment = {
         key: value
         for key, value in params["train"].items()
@@ -81,7 +81,7 @@ def plan_checkpoints(
 
     chain: dict[int, Stage] = {}
     ctx.checkpoints[name] = chain
-    # the start is a checkpoint where it may be the best
+    # the start is a checkpoint if it may be the best
     first_number = 0 if train.choose == "dev" else 1
     for number in range(first_number, count + 1):
         after = {"after": chain[number - 1]} if number > 1 else {}
@@ -103,7 +103,7 @@ def plan_checkpoints(
 def _refreshed_lists(ctx: Context, name: str, number: int, scope: Scope) -> dict[str, Stage]:
     """Plan the lists of a checkpoint from what an earlier one retrieves, and what is computed from the lists.
 
-    Nothing where they are those of the first checkpoint.
+    Return nothing if they are those of the first checkpoint.
     """
     at = f"models.{name}"
     entry = ctx.settings.models[name]

@@ -35,7 +35,7 @@ _HEAD = [
 
 
 class ValidationRow(Model):
-    """Name a checkpoint of a model's part and the folders of its validations, `full` empty where it has none."""
+    """Name a checkpoint of a model's part and the folders of its validations; `full` is empty if it has none."""
 
     model: str
     part: str
@@ -48,8 +48,8 @@ class ValidationRow(Model):
 class Curve:
     """Compare the validations of a model's checkpoints, in order, on the reduced and, if made, the full corpus.
 
-    `tau` and `r` are Kendall's τ-b and Pearson's r between both, higher better on both sides; `same` tells whether both
-    choose the same checkpoint; all are None without validations on the full corpus.
+    `tau` and `r` are Kendall's τ-b and Pearson's r between both, with higher values better on both sides. `same` is
+    whether both choose the same checkpoint. All are None without validations on the full corpus.
     """
 
     model: str
@@ -77,7 +77,7 @@ class Curve:
 
     @property
     def line(self) -> Markup:
-        """Return value against step, with that of the full corpus where it is the same measure."""
+        """Return a chart of values against steps, with those on the full corpus if both have the same measure."""
         series = [Series(f"{self.part}, reduced corpus", self.steps, _read_values(self.reduced))]
         if self.measures[0] == self.measures[1]:
             series.append(Series(f"{self.part}, full corpus", self.steps, _read_values(self.full)))
@@ -85,7 +85,7 @@ class Curve:
 
     @property
     def points(self) -> Markup:
-        """Return full against reduced values, a point per checkpoint."""
+        """Return a chart of full against reduced values, a point per checkpoint."""
         both = Series(
             f"{self.model}, {self.part}", _read_values(self.reduced), _read_values(self.full)
         )
@@ -98,22 +98,22 @@ def _read_values(validations: Sequence[Artifact]) -> list[float]:
 
 
 def measure_kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return Kendall's τ-b; None where x or y ties every pair."""
-    # a third of a second, which reports without checkpoints need not wait for
+    """Return Kendall's τ-b; None if x or y ties every pair."""
+    # imported here, as it takes a third of a second, for which reports without checkpoints need not wait
     from scipy import stats
 
     return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def measure_pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return Pearson's r; None where x or y does not vary."""
+    """Return Pearson's r; None if x or y does not vary."""
     from scipy import stats
 
     return float(stats.pearsonr(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
-    """Return the curves of some validations; rows of a model's part stand together, in the order of steps."""
+    """Return the curves of some validations; rows of a model's part are adjacent, in the order of steps."""
     groups = groupby(rows, key=lambda row: (row.model, row.part))
     return [_open_curve(model, part, list(group)) for (model, part), group in groups]
 
@@ -168,8 +168,8 @@ def write_fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -
     """Compare validations on the reduced corpus with those on the full one: a table and a page.
 
     Args:
-        rows: a JSON list of checkpoints with the folders of both validations, as planning has it.
-        out: the table; the page goes beside it as .html.
+        rows: a JSON list of checkpoints with the folders of both validations, as planning writes it.
+        out: the table; the page is written next to it as .html.
     """
     for row in rows:
         if not row.full:
@@ -187,7 +187,7 @@ def write_fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -
 
 
 def write_curves_csv(curves: list[Curve]) -> str:
-    """Return a line per checkpoint; the agreement of a model's part stands in each of its lines."""
+    """Return a line per checkpoint; the agreement of a model's part is in each of its lines."""
     lines = []
     for curve in curves:
         agreement = ["" if value is None else f"{value:.6f}" for value in (curve.tau, curve.r)]

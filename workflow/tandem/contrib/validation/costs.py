@@ -1,4 +1,4 @@
-"""What it costs to rank each query's relevant passage among all."""
+"""Estimate what it costs to rank each query's relevant passage among all."""
 
 from tandem.extras.estimate.resources import Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import measure_process_with_ids

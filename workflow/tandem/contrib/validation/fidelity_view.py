@@ -10,14 +10,14 @@ from tandem.plan.plan import Check, ReportPart, View
 
 
 class ValidatedTwice(NamedTuple):
-    """Hold a validated checkpoint, and the stage of its value on the full corpus; None where that is not asked for."""
+    """Hold a validated checkpoint, and the stage of its value on the full corpus; None if that is not requested."""
 
     validated: Validated
     full: Stage | None
 
     @property
     def row(self) -> dict[str, str]:
-        """Return its names and the folders of its stages, as a command line has them."""
+        """Return its names and the folders of its stages, for a command line."""
         return {**self.validated.row, "full": self.full.folder if self.full else ""}
 
     @property
@@ -43,7 +43,7 @@ class FidelityView(View):
         return [self.list_checkpoints]
 
     def report_part(self) -> ReportPart | None:
-        """Return the checkpoints; those on the full corpus where `validation.fidelity` asks for them."""
+        """Return the checkpoints, with validations on the full corpus if `validation.fidelity` is set."""
         checkpoints = self.list_checkpoints(full=self.plan.settings.validation.fidelity)
         if not checkpoints:
             return None
@@ -53,15 +53,15 @@ class FidelityView(View):
     def list_checkpoints(self, full: bool = True) -> list[ValidatedTwice]:
         """Return the checkpoints of the requested tables' models with their validations.
 
-        They stand model by model and part by part, the part that decides first.
+        They are ordered by model, then by part, the part that decides first.
 
         Args:
-            full: with those on the full corpus.
+            full: include validations on the full corpus.
         """
         planner = self.plan.planner
         models = planner.ctx.planned_models()
         needed = {stage.folder for stage in upstream_first(self.plan.tables.requested_scores())}
-        # Of equal models of two names the first is shown.
+        # If two names have equal models, the first is shown.
         checkpoints_of: dict[str, list[Validated]] = {}
         for name in planner.ctx.checkpoints:
             if name in models and models[name].folder in needed:

@@ -18,7 +18,7 @@ class Reduced(Inheriting):
     from_: RunRef = Field(
         "bm25",
         alias="from",
-        description="the run whose top passages stay, beside all relevant ones",
+        description="the run whose top passages stay, in addition to all relevant ones",
     )
     depth: int = Field(100, ge=1, description="how many of them per query")
     others: int = Field(
@@ -26,11 +26,11 @@ class Reduced(Inheriting):
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return dev alone."""
+        """Return only dev."""
         return {"dev"}
 
     def complete(self, name: str, update: dict[str, Any]) -> Self:
-        """Return the entry with what it takes over, but for measures and the reported split of other queries."""
+        """Return the entry with what it takes over, except measures and reported split, which are of other queries."""
         own = {"measures": self.measures, "score_split": self.score_split}
         return super().complete(name, update | own)
 

@@ -1,4 +1,4 @@
-"""What is said of a training's validations: chosen by too few queries, or no better than its start."""
+"""Warn of a training whose checkpoint is chosen by too few queries, or which ends no better than it starts."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tandem.extras.validation.validation_points import MEASURE, ValidationPoint, choose_point
 
 _ENOUGH_QUERIES = 50  # to choose a checkpoint by
-_DEVIATION = 0.4  # of a measure between 0 and 1 over queries of which many have 0 or 1; a usual one
+_DEVIATION = 0.4  # usual over queries for a measure between 0 and 1, if many queries have 0 or 1
 
 
 def warn_of_few_queries(by: str, queries: int, measure: str = MEASURE) -> str:
@@ -30,9 +30,9 @@ def warn_of_no_gain(
     """Return a warning if the start is kept, or the end is worse than the start; else "".
 
     Args:
-        history: validations, the first of them of the start; lower is better where values are negative.
+        history: validations, the first of them of the start; values are negative if lower is better.
         by: `train.choose`.
-        is_segment: of a part of a training, of which another stage chooses a checkpoint.
+        is_segment: whether this is a part of a training, whose checkpoint another stage chooses.
     """
     if len(history) < 2:
         return ""

@@ -1,6 +1,6 @@
-"""How models are validated: within their training, or checkpoint by checkpoint by other jobs, on a reduced dataset.
+"""Plan how models are validated: within their training, or by other jobs, checkpoint by checkpoint on a reduced dataset.
 
-And which keys about validation have no effect.
+Also list the keys about validation that have no effect.
 """
 
 import re
@@ -32,7 +32,7 @@ def validation_of(ctx: Context, name: str) -> Validation:
 
 
 def reference(ctx: Context, name: str) -> str:
-    """Return the run whose top is validated on: `validation.from`, else its negatives' run if on dev, else BM25."""
+    """Return the run whose top is validated on: `validation.from`, else the negatives' run if it has dev, else BM25."""
     own = validation_of(ctx, name).from_
     if own:
         return own
@@ -53,7 +53,7 @@ def name_reference_key(ctx: Context, name: str) -> str:
 def plan_validation_run(ctx: Context, name: str, data: str) -> dict[str, Stage]:
     """Plan the run of dev queries on whose lists a training validates itself.
 
-    Nothing where it cannot: training queries are set apart.
+    Return nothing if it cannot: training queries are then set apart.
     """
     if ctx.dataset_entry(data).relevance != "qrels" or not may_have_split(ctx, data, VALIDATED):
         return {}
@@ -72,7 +72,7 @@ class Validated:
 
     @property
     def row(self) -> dict[str, str]:
-        """Return its names and the folders of its stages, as a command line has them."""
+        """Return its names and the folders of its stages, for a command line."""
         folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
         return {"model": self.model, "part": self.part, **folders}
 
@@ -113,7 +113,7 @@ def check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
 
 
 def is_validated(ctx: Context, name: str) -> bool:
-    """Return whether checkpoints are validated: where the best is taken, or where there are queries to do it on."""
+    """Return whether checkpoints are validated: if the best is taken, or if there are queries to validate on."""
     entry = ctx.settings.models[name]
     if not entry.train.checkpoints:
         return False
@@ -122,10 +122,10 @@ def is_validated(ctx: Context, name: str) -> bool:
 
 @lists_unused_keys("validation")
 def list_unused_validation_keys(settings: Settings) -> list[str]:
-    """Return a line for each key about validation that is set and nothing reads.
+    """Return a line for each key about validation that is set but not read.
 
-    `validation` is of checkpoints alone; `train` has keys of trainings that validate themselves, and `patience`, which
-    ends those that dev chooses from.
+    `validation` is read only for checkpoints; `train` has keys for trainings that validate themselves, and `patience`,
+    which ends those of which dev chooses the weights.
     """
     lines: list[str] = []
     for name in settings.models:
@@ -146,7 +146,7 @@ def list_unused_validation_keys(settings: Settings) -> list[str]:
 
 
 def _list_unused_train_keys(settings: Settings, name: str) -> list[str]:
-    """Return a line for each key of a model's `train` about validation that is set and nothing reads."""
+    """Return a line for each key of a model's `train` about validation that is set but not read."""
     train = settings.models[name].train
     at = f"models.{name}.train"
     idle = [] if train.validates else ["validation_queries", "validation_depth"]
@@ -236,7 +236,7 @@ def full_value(ctx: Context, validated: Validated) -> Stage:
 def list_validated(ctx: Context, name: str) -> list[Validated]:
     """Return a model's checkpoints with their values on the reduced dataset.
 
-    They stand part by part, the part that decides first.
+    They are ordered by part, the part that decides first.
     """
     if not is_validated(ctx, name):
         return []

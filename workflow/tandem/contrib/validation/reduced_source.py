@@ -19,9 +19,9 @@ class ReducedSource(DerivedSource):
     """Keep the dev queries of the input `of` (at most `dev_queries`, by hash), over a part of its passages.
 
     The corpus is the union over the queries of the top `depth` of the input `run`, the reference, and all relevant
-    passages, as Asyncval (Zhuang and Zuccon 2022) cuts it: a checkpoint is encoded and searched in minutes where the
-    whole corpus takes hours. The top passages are also its lists, none of them a positive, so that the run `given` of
-    the reduced dataset is the reference run again and a cross-encoder can re-rank it.
+    passages, as Asyncval (Zhuang and Zuccon 2022) cuts it: a checkpoint is encoded and searched in minutes, while the
+    whole corpus takes hours. The top passages are also the lists of the dataset, none of them as a positive. So the run
+    `given` of the reduced dataset is the reference run again, and a cross-encoder can re-rank it.
     """
 
     def __init__(self, job: DatasetJob, entry: Reduced) -> None:

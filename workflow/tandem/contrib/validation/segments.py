@@ -15,19 +15,19 @@ from tandem.training.distributed import World
 from tandem.training.loop import TrainingLoop
 from tandem.training.stage import train_in
 
-# beside an artifact's files: Snakemake removes it after the next job, and makes it again if need be
+# next to an artifact's files: Snakemake removes it after the next job, and makes it again if need be
 STATE = "state"
 
 
 def run(job: Job[ModelParams]) -> None:
-    """Train up to `until`, and write the model's parts, its log and what it is."""
+    """Train up to `until`, and write the model's parts, its log and its description."""
     with World.current().joined() as world:
         train_in(job, world, Segment)
 
 
 @dataclass
 class Segment(TrainingLoop):
-    """Train one of several parts of equal length, up to rounding: that which the parameter `until` says."""
+    """Train one of several parts of equal length, up to rounding: the one that the parameter `until` names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,14 +60,14 @@ class Segment(TrainingLoop):
 
 
 def list_state_files(folder: Path) -> dict[str, str]:
-    """Return sha256 of every file of a state, by its place in the folder, without the file that Snakemake adds."""
+    """Return sha256 of every file of a state, by its path in the folder, without the file that Snakemake adds."""
     return {
         str(path.relative_to(folder)): sha256(path) for path in sorted(folder.glob(f"{STEP}*/*"))
     }
 
 
 def find_state(checkpoint: Artifact) -> Path:
-    """Return the folder of a finished checkpoint's state; a `UserError` unless it is what the manifest says."""
+    """Return the folder of a finished checkpoint's state; a `UserError` if its files differ from the manifest's."""
     folder = checkpoint.folder / STATE
     if list_state_files(folder) != checkpoint.manifest.facts[STATE]:
         problem = "is not what the manifest says" if folder.is_dir() else "is gone"

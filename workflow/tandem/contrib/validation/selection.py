@@ -1,4 +1,4 @@
-"""What the validations of a training's checkpoints are worth, and which is the best. Pages need it, without torch."""
+"""Read the values of checkpoints' validations, and find the best. Pages use this module, so it imports no torch."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tandem.store.artifact import Artifact
 
 
 def read_validation_value(validation: Artifact) -> tuple[str, float]:
-    """Return the measure of a validation and its mean over queries; a `UserError` where it has several measures."""
+    """Return the measure of a validation and its mean over queries; a `UserError` if it has several measures."""
     means = read_statistics(validation)["mean"]
     if len(means) != 1:
         raise UserError(
@@ -21,7 +21,7 @@ def read_validation_value(validation: Artifact) -> tuple[str, float]:
 
 
 def read_statistics(validation: Artifact) -> Json:
-    """Return the mean of a validation and how many queries it is of."""
+    """Return the statistics of a validation, with its mean and its number of queries."""
     statistics: Json = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))
     return statistics
 
@@ -33,5 +33,5 @@ def read_worth(validation: Artifact) -> float:
 
 
 def find_best(worths: Sequence[float]) -> int:
-    """Index of the highest value, the first of equal ones."""
+    """Return the index of the highest value, the first of equal ones."""
     return max(range(len(worths)), key=worths.__getitem__)

@@ -1,4 +1,4 @@
-"""A trained model that is one of its checkpoints."""
+"""Make the trained model from one of its checkpoints."""
 
 import json
 
@@ -18,14 +18,14 @@ from tandem.stages.training import ModelParams
 from tandem.store.files import link, write_json
 from tandem.store.job import Job, writing
 
-# A model's are those of its checkpoint.
+# facts that a model takes over from its checkpoint
 _FACTS_OF_A_CHECKPOINT = ("lists", "steps", "planned_steps", "sizes", "precision", "device")
 
 
 def take_over(job: Job[ModelParams]) -> None:
     """Turn one of the inputs `checkpoint.<n>` into the model: the last, or by `validation.<n>` the best.
 
-    Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
+    Its files are hard links to the checkpoint's if the file system has them; the log is that of the whole training.
     """
     checkpoints = job.many("checkpoint")
     validations = job.many("validation")
@@ -61,7 +61,7 @@ def take_over(job: Job[ModelParams]) -> None:
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
         lines = [warn_of_no_gain(history, "dev", f"dev {measure}")]
         chosen = validations[index] if validations else None
-        # what chance does to a mean rank is not known
+        # the effect of chance on a mean rank is not known
         if chosen and not declaration(chosen.kind).lower_is_better and is_share(measure):
             queries = read_statistics(chosen)["queries"]
             lines.append(warn_of_few_queries("dev", queries, measure))

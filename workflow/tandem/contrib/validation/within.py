@@ -60,14 +60,14 @@ class Validating:
     """Validate a training at its start, every so many steps and at its end; see `training.loop.Watch`.
 
     Attributes:
-        lists: what is trained on.
-        positives: known ones, without those of queries that are validated on.
-        validation: what is validated on.
-        validations: how many there are after that of the start, where `train.validate_every` does not say.
-        every: steps between two of them.
-        history: those so far.
-        ranker: whose scores are measured.
-        is_segment: whether the training is a part of one, of which another stage chooses a checkpoint.
+        lists: lists that are trained on.
+        positives: known positives, without those of queries that are validated on.
+        validation: queries and passages that are validated on.
+        validations: number of validations after that of the start, if `train.validate_every` is not set.
+        every: steps between two validations.
+        history: validations so far.
+        ranker: the objective whose scores are measured.
+        is_segment: whether this is a part of a training, whose checkpoint another stage chooses.
     """
 
     lists: Lists
@@ -85,7 +85,7 @@ class Validating:
         return f"validates on {self.validation.origin}"
 
     def prepare(self, ranker: Ranker, train: _Train) -> _Train:
-        """See `Watch`: if dev chooses, validations are paid for by the budget."""
+        """See `Watch`: if dev chooses, validations use a part of the budget."""
         self.ranker = ranker
         if not train.budget_minutes or train.choose != "dev" or train.validate_every is not None:
             return train
@@ -127,7 +127,7 @@ class Validating:
                 save_best(loop.checkpoints, loop.objective.models, state.step)
 
     def select(self, loop: TrainingLoop) -> None:
-        """Put the best weights into the models, where dev chooses."""
+        """Put the best weights into the models if dev chooses."""
         chosen = find_chosen(loop.train, self.history)
         if chosen:
             load_weights(loop.objective.models, find_best_file(loop.checkpoints, chosen.step))
@@ -156,7 +156,7 @@ def start_validation(
 ) -> Validating | None:
     """Choose what is validated on, dev queries or training queries set apart, and leave it out of the training.
 
-    None where nothing is.
+    Return None if nothing is validated on.
 
     Raises:
         UserError: `train.choose` is dev, and there are neither.

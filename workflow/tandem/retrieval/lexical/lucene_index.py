@@ -1,7 +1,7 @@
 """Stage `lucene`: Lucene's inverted index of the passages, by Anserini.
 
-It is made in parts, which shards share and from which a killed stage goes on. Its files depend on the threads and parts
-that wrote them, results do not.
+The index is built in parts: shards share them, and a killed stage resumes after the finished ones. The files of the
+index depend on the threads and parts that wrote them; results do not.
 """
 
 import json
@@ -35,7 +35,7 @@ from tandem.stages.data import SPLIT_BEFORE, STEMMERS, LuceneParams
 from tandem.store.job import Job, load, writing
 
 _LOCK_FILE = "write.lock"
-TEXTS_FOLDER = "texts"  # the folder of what is indexed
+TEXTS_FOLDER = "texts"  # the folder of the texts to index
 _PASSAGES_PER_FILE = 65536  # most passages of one of the files that Anserini's threads read
 _POLL_SECONDS = 0.1
 
@@ -43,7 +43,8 @@ _POLL_SECONDS = 0.1
 class Indexing:
     """Build the parts of a job's index, each an index of some passages.
 
-    A `UserError` where analyzer and language differ, or Lucene has no analyzer for the language.
+    Raises:
+        UserError: analyzer and language do not fit together, or the language is unknown or cannot be split.
     """
 
     def __init__(self, job: Job[LuceneParams]) -> None:
@@ -62,7 +63,7 @@ class Indexing:
             load("extras.lucene_languages:require_analyzer")(params.language, self.machine)
 
     def write_parts(self) -> list[int]:
-        """Write this job's parts that are missing; the numbers of all of its parts."""
+        """Write this job's parts that are missing; return the numbers of all of its parts."""
         every = self.parts.spans(self.collection.passages)
         own = [number for number in range(len(every)) if self.parts.is_own(number)]
         for number in own:
@@ -165,10 +166,10 @@ def index_files(
     """Run Anserini's indexer in a thread of Java and watch its counters.
 
     Args:
-        key: of the stage, for its progress; perhaps with its part.
+        key: key of the stage, perhaps with its part, for the progress.
         collection: Anserini's name of the form of the files.
         folder: has the files in `texts/`, which is removed; gets the index in `index/`.
-        options: Anserini's own, by name; `fields` beside the usual one.
+        options: Anserini's own options, by name; `fields` are indexed in addition to the usual field.
     """
     args = machine("io.anserini.index.IndexCollection$Args")()
     words = machine("java.util.ArrayList")()
@@ -190,7 +191,7 @@ def index_files(
     counters = indexer.getCounters()
 
     def handled() -> int:
-        """Passages indexed so far, those without any text included."""
+        """Return the number of passages indexed so far, those without any text included."""
         return int(counters.indexed.get() + counters.empty.get())
 
     errors = log_errors(machine)

@@ -1,10 +1,10 @@
-"""Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
+"""Losses: functions of scores and labels, registered where they are written, with the paper's equation near the code.
 
-A list is one query with its passages; its positive stands first (if it has several, see `average_over_positives`).
-Shorter lists are padded, and `mask` is True where a passage stands. Every loss is a *sum* over queries: the caller
-divides by the number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient
-of one computed at once. A loss's keyword-only parameters are its options: `margin` and `temperature` are keys beside
-its name, all others are keys of `loss_options`.
+A list is one query with its passages; its positive comes first (if it has several, see `average_over_positives`).
+Shorter lists are padded, and `mask` is False for padding. Every loss is a *sum* over queries: the caller divides by the
+number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient of one
+computed at once. A loss's keyword-only parameters are its options. In a configuration, `margin` and `temperature` are
+keys next to the loss's name; all others are keys of `loss_options`.
 
     @supervision("…")   loss(scores, mask, *, options): learns that the first passage of each list is relevant
     @distillation("…")  loss(student, teacher, mask, *, options): learns from a teacher's scores
@@ -30,7 +30,7 @@ DistillationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def find_supervision_loss(name: str, section: BaseModel) -> SupervisionLoss:
-    """Return the supervision loss of this name, with its options as `section` has them."""
+    """Return the supervision loss of this name, with its options from `section`."""
     return _find_loss(supervision, name, section)
 
 
@@ -39,7 +39,7 @@ def average_over_positives(
 ) -> Tensor:
     """(1/k) Σ_i loss(positive i, then all negatives), summed over the lists; k is the number of a list's positives.
 
-    Each positive is compared with the negatives alone, never with another positive.
+    Each positive is compared only with the negatives, never with another positive.
 
     Args:
         scores: the positives of each list first, shape (queries, passages).
@@ -61,7 +61,7 @@ def average_over_positives(
 
 
 def find_distillation_loss(name: str, section: BaseModel) -> DistillationLoss:
-    """Return the distillation loss of this name, with its options as `section` has them."""
+    """Return the distillation loss of this name, with its options from `section`."""
     return _find_loss(distillation, name, section)
 
 

@@ -1,4 +1,4 @@
-"""The papers' losses, all of whole lists: softmax and binary cross-entropy, KL from a teacher.
+"""The papers' losses, all over whole lists: softmax and binary cross-entropy, and KL from a teacher.
 
 The KL divergences take the list's softmax on both sides.
 """
@@ -64,7 +64,7 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
     Args:
         retriever: s_de(q, p), shape (queries, passages), any real scale.
         reranker: s_ce(q, p), same shape.
-        mask: True where a passage stands, same shape.
+        mask: True for passages, False for padding, same shape.
     Returns:
         Scalar, in nats.
 
@@ -93,7 +93,7 @@ def sum_list_means(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def compute_divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
-    """Compute the terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
+    """Compute the terms p log(p / q) of KL(softmax(first) ‖ softmax(second)), with 0 in place of padding."""
     # -inf keeps padding out of the softmax; 0 in its place afterwards keeps NaN out of the gradient.
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)

@@ -1,4 +1,4 @@
-"""Compute a batch's loss and carry its gradient into the models: a re-ranker's, or those of re-ranker and retriever."""
+"""Compute a batch's loss and carry its gradient into the models: a re-ranker, or a re-ranker and a retriever."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -104,10 +104,10 @@ class ListLoss:
         """Return the loss's terms, each summed over the lists.
 
         Args:
-            scores: of each query with its own list, followed, with `in_batch`, by those with the other lists'
-                passages, shape (queries, list + more).
+            scores: scores of each query with its own list; with `in_batch`, scores with the other lists' passages
+                follow; shape (queries, list + more).
             mask: True where a passage counts, same shape.
-            own: scores of each query with its own list alone, which a teacher scores, too, shape (queries, list).
+            own: scores of each query with only its own list, which a teacher scores, too, shape (queries, list).
             batch: the lists.
         """
         return {"sup": average_over_positives(self.supervision, scores, mask, batch.positives)}
@@ -162,7 +162,7 @@ class SeparableRanker(ABC):
 
 @dataclass(eq=False)
 class Cross(SeparableRanker):
-    """Train a cross-encoder alone, by `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
+    """Train only a cross-encoder, by `listwise` (RocketQAv2 Eq. 5), `pointwise` (RocketQA, DuReader-retrieval), …."""
 
     model: CrossEncoder
     tokens: Tokens

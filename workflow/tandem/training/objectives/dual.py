@@ -19,7 +19,7 @@ from tandem.training.forward import Budget, ScoreFunction, Seeds, TextVectors, s
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import apply_gradient, make_mask, start_list_loss
 
-# from the student's scores of a batch to its distance from a teacher
+# maps the student's scores of a batch to the loss of learning from a teacher
 Taught = Callable[[Tensor], Tensor]
 
 
@@ -30,8 +30,8 @@ class InBatch:
     Attributes:
         queries: vectors of this process' queries, shape (queries, …).
         passages: vectors of the passages of the whole batch, list after list, shape (all passages, …).
-        scores: of each query with its own list (without meaning where no passage stands), followed, with `in_batch`,
-            by those with all `passages`, shape (queries, list + more).
+        scores: scores of each query with its own list (without meaning in place of padding); with `in_batch`, scores
+            with all `passages` follow; shape (queries, list + more).
         mask: True where a passage counts, same shape.
         batch: this process' lists.
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
@@ -79,10 +79,10 @@ class BatchTeacher(Protocol):
 
 
 class QueryCopies(Protocol):
-    """Other wordings of the queries, which a loss reads beside a batch."""
+    """Other wordings of the queries, which a loss reads in addition to a batch."""
 
     def draw(self, queries: Ids, seeds: Seeds) -> Ids:
-        """Return the row of a copy of each query, whichever process asks; shape (queries,)."""
+        """Return the row of a copy of each query, the same in every process; shape (queries,)."""
 
     def compare(
         self,
@@ -103,7 +103,7 @@ class QueryCopies(Protocol):
 
 @dataclass(eq=False)
 class DualObjective:
-    """Base of the objectives of a dual encoder; `positives` has the known ones of the training queries."""
+    """Base of the objectives of a dual encoder; `positives` holds the known positives of the training queries."""
 
     model: DualEncoder
     tokens: Tokens
@@ -194,7 +194,7 @@ class BatchDualObjective(DualObjective):
     def score_batch(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Return scores and mask of each query with its own list, followed, with `in_batch`, by all lists' passages.
+        """Return scores and mask of each query with its own list and then, with `in_batch`, with all lists' passages.
 
         Args:
             queries: vectors of this process' queries.
