@@ -1,4 +1,4 @@
-"""Plan how models are validated: within their training, or by other jobs, checkpoint by checkpoint on a reduced dataset.
+"""Plan how models are validated: within their training, or by other jobs, a checkpoint at a time on a reduced dataset.
 
 Also list the keys about validation that have no effect.
 """
