@@ -1,4 +1,4 @@
-"""Plan how models are validated: within their training, or by other jobs, checkpoint by checkpoint on a reduced dataset.
+"""Plan how models are validated: in their training, or checkpoint by checkpoint by other jobs, on a reduced dataset.
 
 Also list the keys about validation that have no effect.
 """
