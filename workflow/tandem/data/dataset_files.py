@@ -109,7 +109,7 @@ class DatasetFiles:
 
 
 def _drop_packed_twins(paths: Sequence[Path]) -> list[Path]:
-    """Return sorted paths, one for each file that exists in several packings; a line names each path left out."""
+    """Return sorted paths, only one of them for a file in several packings; a line names each path left out."""
     first: dict[Path, Path] = {}
     for path in paths:  # a plain file comes before its packed ones
         chosen = first.setdefault(path.with_name(strip_packing(path.name)), path)

@@ -58,7 +58,7 @@ def is_leftover(path: Path) -> bool:
 def strip_packing(name: str) -> str:
     """Return a file's name without the ending of its packing: `corpus.jsonl` for corpus.jsonl.zst.
 
-    A `.zip` with no other end before it stays: what it holds says what it is.
+    The ending `.zip` stays if there is no other ending before it: only the archive's content shows the format.
     """
     for end in PACKED_ENDS:
         if name.lower().endswith(end):

@@ -318,7 +318,7 @@ def encode_and_pool(
 
 
 def pool_states(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Return one vector per text from its token vectors; padding may stand on either side.
+    """Return one vector per text from its token vectors; padding may be on either side.
 
     Args:
         hidden: token vectors, shape (texts, length, dim).

@@ -320,7 +320,7 @@ def _keep_first_layers(config: Any, folder: Path, layers: int) -> Any:
 
 
 def cut_configuration(config: Any, layers: int) -> None:
-    """Cut a configuration to an encoder's first layers, in place; lists with one entry per layer are cut, too."""
+    """Cut a configuration to an encoder's first layers, in place; lists `layer…` with an entry per layer, too."""
     whole = config.num_hidden_layers
     config.num_hidden_layers = layers
     for name, value in list(vars(config).items()):

@@ -31,7 +31,7 @@ class QueryPool:
         far: True for `rows` that may be negatives; `keep_below` sets it to False for those too near a positive.
         barred_as: the reason, as a key of `dropped`, why other `rows` may not be negatives.
         labelled: origin of the label of `positives`: `qrels`, `answer` or `rank`.
-        source: where `rows` come from: `run` or `random`.
+        source: where `rows` come from: `run`, `random`, or the name of a plugin's source.
     """
 
     query: int
@@ -176,8 +176,8 @@ class DrawnList:
         ranks: ranks in the run, 0 for passages that were not taken from it.
         scores: the run's scores, NaN where there is none.
         judged: the judge's probabilities, NaN where there is none.
-        sources: for a positive `qrels`, `answer` (it contains one), `rank` or `judge`; for a negative `run`, or
-            `random` if there is no run.
+        sources: for a positive `qrels`, `answer` (it contains one), `rank` or `judge`; for a negative the list's
+            `source`.
     """
 
     kind: str

@@ -297,7 +297,7 @@ def read_table(path: Path) -> Table:
 def find_view(name: str) -> Path:
     """Return the JSON file of a table (`summary`) or a sweep (`sweeps/lists`); `mine/summary` is that of mine.yaml.
 
-    If mine.yaml has no such file, it is that of the default configuration.
+    The file of the default configuration comes first if both configurations have one of this name.
     """
     configuration, _, rest = name.partition("/")
     paths = [

@@ -176,7 +176,7 @@ class Embeddings:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes that a vector takes in memory in three copies: as stored, in float32 and in float64."""
+        """Return the most bytes that a vector takes in three copies: as stored, in float32 and in float64."""
         return 16 * self.dimension
 
     @cached_property

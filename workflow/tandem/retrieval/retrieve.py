@@ -40,7 +40,7 @@ def open_embeddings(job: Job[Any], kind: type[_Stored]) -> tuple[_Stored, _Store
     """Return the inputs `passages` and `queries`, opened by the class `kind`.
 
     Raises:
-        UserError: two models made them, the queries are of another split, or an index is of other passages.
+        UserError: two models made them, in two types, of another dataset or split, or an index is of other passages.
     """
     require_passages(job, "passages")
     require_dataset(job, "queries")

@@ -1,6 +1,6 @@
 """Save a training's state, resume from it, and stop early.
 
-Data order, dropout and learning rate follow from the step alone, so the state is the step, the weights, the optimizer's
+Data order, dropout and learning rate follow only from the step, so the state is the step, the weights, the optimizer's
 moments, the best weights so far and the log, in safetensors and JSON. A resumed training ends with the same bits as one
 that was never interrupted.
 """

@@ -19,7 +19,7 @@ from tandem.store.job import Job, writing
 def run(job: Job[GivenScoresParams]) -> None:
     """Write the scores of all passages in the training lists of the input `dataset` in the columns of a run.
 
-    Equal scores stay equal: a run would have its ties broken, but for a loss of pairs two equal scores are not a pair.
+    Equal scores stay equal: a run's ties are broken, but a loss of pairs does not count two equal scores as a pair.
 
     Raises:
         UserError: see `check_scores`.

@@ -32,7 +32,10 @@ def validation_of(ctx: Context, name: str) -> Validation:
 
 
 def reference(ctx: Context, name: str) -> str:
-    """Return the run whose top is validated on: `validation.from`, else the negatives' run if it has dev, else BM25."""
+    """Return the run whose top is validated on.
+
+    It is `validation.from`, else the run that negatives come from if it is one of dev queries, too, else BM25.
+    """
     own = validation_of(ctx, name).from_
     if own:
         return own

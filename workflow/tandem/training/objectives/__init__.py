@@ -34,7 +34,7 @@ from tandem.training.losses import (
 class Objective(Protocol):
     """Compute a loss over batches for the models that it trains, by part (`dual`, `cross`).
 
-    Where several processes train (`World`), each gets the whole batch and computes its share of the queries. Gradients
+    If several processes train (`World`), each gets the whole batch and computes its share of the queries. Gradients
     and loss terms are divided by the whole batch's number of queries, and the loop sums them over the processes.
     """
 
