@@ -1,4 +1,4 @@
-"""The command `run`: build what a configuration requests with Snakemake, and end with the answer, or why it has none."""
+"""The command `run`: build what a configuration requests with Snakemake, and end with the answer, or why it failed."""
 
 import os
 import re
