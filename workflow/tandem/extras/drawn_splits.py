@@ -100,7 +100,7 @@ def move_share(
     if target in splits.values():
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
     chosen = choose_share(queries, share, counted)
-    if len(chosen) in (0, len(queries)):  # a small split's hashes may all lie on one side
+    if len(chosen) in (0, len(queries)):  # a small split's hashes may all be on one side
         chosen = choose_share(queries, share, counted=True)
     moved = set(select_lowest(list(chosen), most))
     if queries and not moved:

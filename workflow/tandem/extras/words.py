@@ -1,4 +1,4 @@
-"""Words in any script: what counts as a word, how rare it is, and which word a misspelt one stands for."""
+"""Words in any script: what counts as a word, how rare it is, and which word a misspelt one means."""
 
 import math
 import unicodedata

@@ -9,7 +9,7 @@ same verdict.
       annotation.json                     which pool and which rule
       packages/001.csv, 001.html          an annotator fills in the column `verdict` of every row
       submitted/001.round1.csv            those verdicts as they went to review; nobody edits this
-      reviews/001.round1.reviewer2.csv    a reviewer's draw, without the annotator's verdicts; a page beside it
+      reviews/001.round1.reviewer2.csv    a reviewer's draw, without the annotator's verdicts; with a page
       report.csv                          the state of each package
 
 All state is in these files: `tandem annotate` may be called at any time, and writes what comes next.

@@ -247,7 +247,6 @@ def _merge_best(scores: Array, positions: Array, block: Array, first: int) -> tu
 
     Shapes are (others, depth). Blocks come by ascending positions, so that a later equal score never replaces an
     earlier one.
-    place.
     """
     depth = scores.shape[1]
     other, column = find_contenders(block, depth, scores[:, -1])

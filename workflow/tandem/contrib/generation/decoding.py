@@ -51,7 +51,6 @@ class Choice:
 
     Tokens are drawn by the inverse of the cumulative distribution over the tokens in order of probability. Only
     `numbers` decide, not the other rows of the batch. Without `numbers` the likeliest token is taken.
-    decide, not the rows beside. Without `numbers` the likeliest token is taken.
 
     Attributes:
         log_likelihood: log P of the tokens so far at temperature 1, float64, shape (rows,).

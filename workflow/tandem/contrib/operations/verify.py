@@ -309,7 +309,7 @@ def _read_order_files(folder: Path) -> dict[str, FileRecord]:
 
 
 def find_differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
-    """Return the files that are missing, of another size or (unless `quick`) of other bytes; none if remade meanwhile."""
+    """Return the files that are missing, of another size or (unless `quick`) of other bytes; none if remade since."""
     faults = []
     for name in names:
         path, expected = examined.folder / name, examined.files[name]

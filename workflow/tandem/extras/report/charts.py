@@ -30,7 +30,7 @@ MOST_ROWS = 12  # of the table of numbers below a plot
 _MOST_COLUMNS = 4
 _LETTER = 6.8
 SYMBOL = 30
-# names beside the axis count as part of the width
+# names next to the axis count as part of the width
 _FIT = altair.AutoSizeParams(type="fit-x", contains="padding")
 MOST_POINTS = 300
 _DOTS = 24  # a line with at most so many points has them marked

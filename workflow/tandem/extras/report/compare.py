@@ -43,7 +43,7 @@ def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup 
 
     Returns:
         The number of queries on which each system is better than each other one, and a plot of the differences between
-        system and the first; None for a single system.
+        the last system and the first; None for a single system.
     """
     artifacts = list(systems.values())
     names = [name_system(system) for system in systems]
