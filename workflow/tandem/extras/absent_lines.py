@@ -1,7 +1,7 @@
-"""Lines of a released run that name passages its corpus lacks, beside the run's columns: `absent.parquet`.
+"""Lines of a released run that name passages which its corpus lacks: `absent.parquet`, next to the run's columns.
 
-They keep the ranks of the lines below them where a run is scored or fused, as in trec_eval. Stages that need a
-passage's text read the columns alone.
+Where a run is scored or fused, they count, so that the lines below them keep their ranks, as in trec_eval. Stages that
+need a passage's text read only the columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,12 +33,12 @@ ABSENT_SCHEMA = pa.schema(
 
 
 class AbsentLines:
-    """Keep such lines in the columns of `ABSENT_SCHEMA`, by the row of their query; those of a query stand together."""
+    """The absent lines of a run in the columns of `ABSENT_SCHEMA`; those of a query, given by row, are consecutive."""
 
     def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
         self.table = pa.concat_tables([ABSENT_SCHEMA.empty_table(), *parts]).combine_chunks()
         queries = self.table["query"].to_numpy()
-        # of each query's row, where its lines begin and end
+        # row of a query → where its lines begin and end
         self.places = dict[int, tuple[int, int]]()
         if len(queries):
             starts = np.flatnonzero(np.diff(queries.astype(np.int64), prepend=-1)).tolist()
@@ -47,18 +47,18 @@ class AbsentLines:
 
     @classmethod
     def of(cls, run: Artifact) -> "AbsentLines":
-        """Return those of a run; most runs have none."""
+        """Return the absent lines of a run; most runs have none."""
         if ABSENT_FILE not in run.manifest.files:
             return cls()
         return cls([pq.read_table(run.path(ABSENT_FILE), schema=ABSENT_SCHEMA)])
 
     @staticmethod
     def part(queries: Rows, docs: Sequence[str], scores: Floats) -> pa.Table:
-        """Return lines as a table, a value of each argument for every line."""
+        """Return lines as a table; each argument has one value per line."""
         return pa.table([queries.astype(np.uint32), docs, scores], schema=ABSENT_SCHEMA)
 
     def lines(self, query: int) -> tuple[list[str], Floats]:
-        """Return the documents and scores of a query by its row, best first; most queries have none."""
+        """Return the absent documents of a query, by its row, and their scores, best first; most queries have none."""
         start, stop = self.places.get(query, (0, 0))
         part = self.table.slice(start, stop - start)
         return part["doc_id"].to_pylist(), part["score"].to_numpy()
@@ -76,7 +76,7 @@ class AbsentLines:
     def ranked(
         self, lists: Iterable[RankedRows], names: DatasetNames
     ) -> Iterator[tuple[str, list[str], Floats]]:
-        """Yield (query id, document ids, scores) of each query, best first; last those with no line in `lists`."""
+        """Yield (query id, document ids, scores) of each query, best first; queries without a line in `lists` last."""
         left = dict.fromkeys(self.places)
         for query, rows, scores in lists:
             left.pop(query, None)
@@ -93,7 +93,7 @@ def write_whole_run(
     The scores of each list must fall strictly.
 
     Returns:
-        The number of the other lines.
+        The number of lines whose passages the corpus has.
     """
     parts: list[pa.Table] = []
 

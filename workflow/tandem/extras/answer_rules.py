@@ -1,8 +1,8 @@
 """Rules by which an answer is found in a text.
 
-They are three, as DPR's dpr/data/qa_validation.py defines them. One thing differs: an answer without
-a token (an empty one, or for `kilt` one of articles and punctuation) matches nothing, where DPR's loop and substring
-test find it in every passage. Tokens are those of DrQA's SimpleTokenizer as DPR and Pyserini use it, lower-cased.
+There are three, as DPR's dpr/data/qa_validation.py defines them, with one difference: an answer without a token (an
+empty one, or for `kilt` one of articles and punctuation) matches nothing here, while DPR's loop and substring test find
+it in every passage. Tokens are those of DrQA's SimpleTokenizer as DPR and Pyserini use it, lower-cased.
 Python's own `re` knows no Unicode categories, hence the package `regex`.
 """
 
@@ -36,17 +36,17 @@ def split_words(text: str) -> list[str]:
 
 
 def join_words(text: str) -> str:
-    """Return the tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
+    """Return the tokens joined by spaces. No token holds a space, so a list within a list is a text within a text."""
     return f" {' '.join(split_words(text))} "
 
 
 def normalise(text: str) -> str:
-    """Normalise as SQuAD: lower case; ASCII punctuation out, then `a`, `an`, `the`, then all but single spaces."""
+    """Normalise as SQuAD does: lower-case, remove ASCII punctuation, then `a`, `an` and `the`; single spaces remain."""
     bare = text.lower().translate(str.maketrans("", "", string.punctuation))
     return " ".join(regex.sub(r"\b(?:a|an|the)\b", " ", bare).split())
 
 
-# How a rule prepares passages and answers. The prepared answer is then found in the passage:
+# How a rule prepares passages and answers. The prepared answer is then looked for in the passage:
 #   string: its tokens one after another; case and spaces do not matter.
 #   regex: as a regular expression, in the text's own case (CuratedTREC). With the package `regex`, as DPR; Pyserini
 #     takes Python's `re`, for which `½` is part of a word: `\b5\b` is found in `5½` here and not there.
@@ -55,9 +55,9 @@ MATCHING_RULES = {"string": join_words, "regex": normalise_canonically, "kilt": 
 
 
 class Matcher:
-    """Hold the answers of all questions, prepared by a rule of `MATCHING_RULES`.
+    """The answers of all questions, prepared by a rule of `MATCHING_RULES`.
 
-    Counted are what match nothing: answers without a token (`empty`), answers that are not a regular expression
+    It counts what matches nothing: answers without a token (`empty`), answers that are not a regular expression
     (`broken`; DPR counts them as no match, too), and searches that were given up (`timeouts`).
     """
 
@@ -79,7 +79,7 @@ class Matcher:
         try:
             return regex.compile(needle, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
         except Exception:
-            # whatever it is: beside its own error the package raises RecursionError and others
+            # any exception: in addition to its own error, the package raises RecursionError and others
             self.broken += 1
             return None
 

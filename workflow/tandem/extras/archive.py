@@ -1,7 +1,7 @@
-"""Archives: an artifact as one file, `<key>.tar` beside its folder, for storage that knows only whole objects.
+"""Archives: an artifact as one file, `<key>.tar` next to its folder, for storage that knows only whole objects.
 
-An object is there whole or not at all, as an artifact is by its manifest. Files keep their names below the working
-folder, `results/<dataset>/<kind>/<key>/…`.
+An object exists whole or not at all, just as an artifact exists only with its manifest. Files keep their names below
+the working folder, `results/<dataset>/<kind>/<key>/…`.
 """
 
 import os
@@ -29,9 +29,9 @@ def pack(folder: Path, /, *, out: Files) -> None:
     """Pack a finished artifact of the working folder.
 
     Args:
-        folder: of the artifact, relative to the working folder.
-        out: archives to write, anywhere: `<key>.tar` of the artifact's files; `<name>.tar` of a folder beside them that
-            is not part of it, such as a training's state.
+        folder: the artifact's folder, relative to the working folder.
+        out: archives to write, anywhere: `<key>.tar` for the artifact's files; `<name>.tar` for a folder next to them
+            that is not part of the artifact, such as a training's state.
     """
     artifact = open_artifact(folder)
     names = [path.name.removesuffix(ARCHIVE_SUFFIX) for path in out]
@@ -63,7 +63,7 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def unpack(*archives: Path) -> None:
-    """Unpack archives into the working folder, but for what is there already.
+    """Unpack archives into the working folder, except files that exist already.
 
     Args:
         archives: files that `tandem pack` wrote; others are ignored.
@@ -88,7 +88,7 @@ def _unpack(path: Path) -> None:
             first, *members = archive.getmembers()
             if not members or not first.isdir():
                 raise ValueError("it does not begin with an artifact's folder")
-            if Path(members[-1].name).is_file():  # the last one to be put in place
+            if Path(members[-1].name).is_file():  # the file that is put in place last
                 return
             temporary = partial_path(Path(first.name))
             try:
@@ -108,10 +108,10 @@ def _unpack(path: Path) -> None:
 
 
 def _check_contents(temporary: Path, folder: str) -> None:
-    """Compare the files of an artifact with its manifest; tar has no checksums of what it holds."""
+    """Compare the files of an artifact with its manifest; tar has no checksums of its contents."""
     try:
         open_artifact(temporary / folder)
     except UserError as error:
-        # What it says next is about an artifact in its place: run again, which would unpack the same.
+        # The rest of the message is for an artifact in its place: it advises another run, which would unpack the same.
         problem = str(error).partition("; ")[0]
         raise ValueError(problem.replace(f"{temporary}/", "")) from None

@@ -1,6 +1,6 @@
 """The command `datasets`: the catalogue and one's own datasets, and where each is.
 
-A dataset is here, to be downloaded (and how much), or available on request. Nothing is changed to find out.
+A dataset is here, is to be downloaded (with the size), or is available on request. The command changes nothing.
 """
 
 import json
@@ -30,9 +30,10 @@ Entries = Mapping[str, Dataset]
 
 @dataclass(frozen=True)
 class Presence:
-    """Say where a dataset is: `here`, `download`, `licence` (on request), `local` (made here), `missing` (no `path`).
+    """Where a dataset is: `here`, `download`, `licence` (on request), `local` (made here), `missing` (no `path`).
 
-    `place` is its folder, or for `licence` where to ask. `bytes` remain to be downloaded, all if `exact`.
+    `place` is its folder, or for `licence` where to ask. `bytes` is what remains to be downloaded: exactly that, or at
+    least that if not `exact`.
     """
 
     state: str
@@ -70,7 +71,7 @@ def print_catalogue(*, datasets: Path | None = None) -> None:
 
 
 def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
-    """Return JSON entries, by name, as models of their sources; a `UserError` for one of no known source."""
+    """Return JSON entries, by name, as models of their sources; a `UserError` for an entry without a known source."""
     models = sources()
     for name, entry in entries.items():
         source = entry.get("source") if isinstance(entry, dict) else None
@@ -118,7 +119,7 @@ def _format_row(name: str, entry: Dataset, presence: Presence) -> tuple[str, str
 
 
 def locate_datasets(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
-    """Return where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
+    """Return where the named datasets are; ir_datasets is queried once for all, which takes a second or two."""
     parts: dict[str, list[IrdsPart]] = {}
     for name in names:
         parts[name] = []
@@ -170,9 +171,9 @@ def _locate_dataset(name: str, datasets: Entries, needed: list[Need]) -> Presenc
 
 
 def _walk_family(name: str, datasets: Entries) -> Iterator[tuple[str, Dataset]]:
-    """Yield a dataset and those that it is made of, each once; one that is made of itself, too."""
+    """Yield a dataset and those that it is made of, each once, even if one is made of itself."""
     names = [name]
-    for member in names:  # which grows
+    for member in names:  # grows during the loop
         entry = datasets[member]
         yield member, entry
         for key in _UPSTREAM_KEYS:

@@ -1,4 +1,4 @@
-"""The command `encoder`: how an encoder makes vectors, and who says so."""
+"""The command `encoder`: how an encoder makes vectors, and where each setting comes from."""
 
 import json
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ from tandem.plan.towers import (
 )
 from tandem.stages.base import Json
 
-_FROM_FILES = "its files"  # say it, where the encoder's entry does not
+_FROM_FILES = "its files"  # the source of settings that the encoder's entry lacks
 
 
 def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
-    """Print how an encoder makes a text's vector, and who says so: its entry, its files, or nobody.
+    """Print how an encoder makes a text's vector, and where each setting comes from: its entry, its files, or nowhere.
 
-    Of an encoder on the hub whose entry does not say it, the files that do are fetched; its weights are not.
+    If the entry of an encoder on the hub lacks the settings, the files that have them are fetched, but not its weights.
 
     Args:
-        name: of `encoders:` or of config/encoders/, a folder, or org/name on the hub.
+        name: a name in `encoders:` or config/encoders/, a folder, or org/name on the hub.
     """
     configuration = choose_configuration(configurations, [], "read")
     known = load_settings(configuration.config(), ROOT).encoders
@@ -77,7 +77,7 @@ def choose_encoder(name: str, *, configurations: Configurations = ()) -> None:
 def list_choices(
     entry: PublishedEncoder, described: Json, where: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
+    """Yield (key, where it comes from, value) of each setting of a text's vector; `where` is the entry's path."""
     chosen, own = chosen_by(entry, described), json_of(entry)
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):

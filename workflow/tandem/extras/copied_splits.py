@@ -7,10 +7,10 @@ class CopiesSplits(Inheriting):
     """A dataset with the splits of the one that it is `of`, and copies of some of these."""
 
     def map_copies(self) -> dict[str, str]:
-        """Return which split each copy has the queries of; here there are no copies."""
+        """Return copy → the split whose queries it has; here there are no copies."""
         return {}
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and the copies."""
+        """Return the splits of the dataset, and the copies."""
         whole = super().follow_splits(splits_of)
         return whole and whole.union(self.map_copies())

@@ -1,4 +1,4 @@
-"""Tell whether a CPU multiplies bfloat16 faster than float32."""
+"""Find out whether a CPU multiplies bfloat16 faster than float32."""
 
 import torch
 
@@ -8,10 +8,10 @@ from tandem.models.device import has_amx
 def is_faster() -> bool:
     """Return whether products in bf16 take less time than in fp32 on this CPU, where oneDNN computes both.
 
-    They do with AMX, and on AMD's processors with AVX-512's instruction for bf16. On Intel's that are made for AMX,
-    known by AVX-512's fp16, that instruction is slower than fp32's: 227 GFLOP/s and 385 in fp32, on two cores of a Xeon
-    whose oneDNN was held to AVX-512. So where AMX is hidden, as by some virtual machines, fp32 is the faster one.
-    Intel's earlier processors with that instruction were not measured.
+    They do with AMX, and on AMD's processors with AVX-512's instruction for bf16. Intel's processors that are made for
+    AMX are recognised by AVX-512's fp16. On these, the AVX-512 instruction is slower than fp32: 227 GFLOP/s, and 385 in
+    fp32, on two cores of a Xeon with oneDNN restricted to AVX-512. So where AMX is hidden, as by some virtual machines,
+    fp32 is faster. Intel's earlier processors with that instruction were not measured.
     """
     if not torch.cpu._is_avx512_bf16_supported():
         return False

@@ -23,7 +23,7 @@ from tandem.store.artifact import Artifact
 
 
 def require_input(job: DatasetJob, role: str, kind: str) -> Artifact:
-    """Return an input; a `UserError` if it is missing or of another kind. Many kinds write a `run`."""
+    """Return an input; a `UserError` if it is missing or of another kind. Artifacts of many kinds hold a `run`."""
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
@@ -62,7 +62,7 @@ class PartsSource(Source):
         return ((doc, domain) for doc, domain in self.rows("domains") if domain)
 
 
-# parts whose rows begin with a passage's id; those of others with a query's
+# parts whose rows begin with a passage's id; rows of the other parts begin with a query's
 PASSAGE_PARTS = ("corpus", "domains")
 
 
@@ -81,16 +81,16 @@ class DerivedSource(PartsSource):
         self.facts = {role: self.base.key}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part; none if the dataset has no such file."""
+        """Yield the rows of a part; nothing if the dataset has no such file."""
         name = f"{part}.parquet"
         if name not in self.base.manifest.files:
             return iter(())
         return stream_rows(self.base.path(name))
 
     def find_own_passages(self, split: str, docs: Iterable[str]) -> set[str]:
-        """Return the documents among `docs` that are queries of a split, too: of the same id.
+        """Return the documents among `docs` whose ids are also ids of a split's queries.
 
-        A copy of such a query has another id, so that only a judgement keeps it from finding its original.
+        A copy of such a query has another id: only a judgement can then keep it from finding its original.
         """
         queries = {query for query, _, of_split in self.rows("queries") if of_split == split}
         return {doc for doc in docs if doc in queries}

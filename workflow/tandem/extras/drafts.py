@@ -13,7 +13,7 @@ from tandem.store.files import partial_path, replacing
 
 @contextmanager
 def draft_file(path: Path) -> Iterator[Path]:
-    """Yield a file to write into that gets its name when it is whole; those of killed processes are removed before."""
+    """Yield a file to write into, which gets its name once whole; drafts of killed processes are removed first."""
     remove_abandoned(path)
     with replacing(path) as draft:
         draft.touch()
@@ -22,7 +22,7 @@ def draft_file(path: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the drafts of a path whose processes were killed; one that may be another machine's stays."""
+    """Remove the drafts of a path whose processes were killed; a draft that may be another machine's stays."""
     beginning = partial_path(path).name.rpartition(".")[0]
     for draft in path.parent.glob(f"{glob.escape(beginning)}.*"):
         process = draft.name.rpartition(".")[2]
@@ -37,7 +37,7 @@ def remove_abandoned(path: Path) -> None:
 def hold(path: Path) -> Iterator[bool]:
     """Hold the lock of a file or folder, which a process loses as it ends, and yield whether it is held.
 
-    It is not where another process holds it, nor where the file system has no such locks, as some that machines share.
+    It is not held if another process has it, or if the file system has no such locks, as some shared ones do not.
     """
     opened = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""What is said of training lists that were drawn: report.json, judges that tell nothing, why there is none."""
+"""Reports on drawn training lists: report.json, warnings about judges that help little, and why no list was drawn."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from tandem.store.lineage import stage_name
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _BINS = 20
-# of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+# share of the pairs of a relevant passage and another that a judge must rank correctly; chance gives a half
 _LEAST_WON = 0.6
-_MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
+_MOST_LOST = 0.05  # share of the known positives that a judge may take for sure negatives
 
 
 def describe_lists(report: NegativesReport) -> dict[str, object]:
@@ -43,7 +43,7 @@ def describe_lists(report: NegativesReport) -> dict[str, object]:
 
 
 def share_below(report: NegativesReport) -> dict[float, float]:
-    """Return threshold → the share of the known positives that the judge scores below it; empty if none is judged."""
+    """Return threshold → the share of the known positives that the judge scores below it; empty without judged ones."""
     judged = report.join_scores()["positives"]
     if report.denoise is None or not len(judged):
         return {}
@@ -52,7 +52,7 @@ def share_below(report: NegativesReport) -> dict[float, float]:
 
 
 def describe_denoising(report: NegativesReport) -> dict[str, int | float | None]:
-    """Return what the judge took out, with precision and recall (null where nothing could be counted)."""
+    """Return what the judge removed, with precision and recall (null where there was nothing to count)."""
     return {
         "passages": report.judged_passages,
         "removed": report.removed,
@@ -77,7 +77,7 @@ def _compute_percentiles(values: Array) -> dict[str, float] | None:
 
 
 def warn_of_judges(judges: Sequence[Artifact], report: NegativesReport) -> list[str]:
-    """Return a line for each judge that has learned nothing, else one if they tell nothing apart or miss positives."""
+    """Return a line for each judge that has learned nothing, else a line if they rank at chance or miss positives."""
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [
         f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing"
@@ -113,13 +113,13 @@ def warn_of_thresholds(judges: Sequence[Artifact], report: NegativesReport) -> l
 
 
 def _only_orders(judge: Artifact) -> bool:
-    """Return whether a judge has only learned to order lists; a published one, whose training is not known, has not."""
+    """Return whether a judge has only learned to order lists; false for a published one: its training is not known."""
     train = judge.params.get("train")
     return train is not None and not has_learned_probabilities(train)
 
 
 def explain_nothing_drawn(params: CandidatesParams, report: NegativesReport) -> str:
-    """Return the message that there is no list, with what to change."""
+    """Return the message that no list was drawn, with what to change."""
     if report.without_run and not report.queries and not report.without_positive:
         problem = f"the source of negatives lists nothing for any of {report.without_run:,} queries"
         return f"{problem}; name another in candidates.from"

@@ -10,8 +10,8 @@ from tandem.errors import UserError
 from tandem.plan.graph import Stage
 from tandem.stages.data import DatasetParams
 
-_CHANCE = 5  # standard deviations that a threshold on evenly spread hashes never misses a share by
-# A key that draws a split → keys of a dataset that have chosen, by the same hash, the queries which it draws from.
+_CHANCE = 5  # standard deviations; a threshold on evenly spread hashes never misses a share by them
+# A key that draws a split → keys of a dataset by which the same hash has already chosen the queries to draw from.
 _CHOSEN_BY = {
     "train_from_test": ("test_queries",),
     "dev_from_train": ("train_queries", "dev_from_train", "train_from_test"),
@@ -19,7 +19,7 @@ _CHOSEN_BY = {
 
 
 def list_counted(entry: Dataset, upstream: Mapping[str, Stage]) -> list[str]:
-    """Return the keys of an entry that draw a split from queries which the hash of their ids has chosen before."""
+    """Return the keys of an entry that draw a split from queries that the hash of their ids has already chosen."""
     own = {"train_from_test": (), "dev_from_train": ("train_from_test", *entry.choosing_keys)}
     counted = []
     for key, choosing in own.items():
@@ -32,15 +32,15 @@ def list_counted(entry: Dataset, upstream: Mapping[str, Stage]) -> list[str]:
 
 
 def _are_chosen(key: str, model: type[Dataset], upstream: Mapping[str, Stage]) -> bool:
-    """Return whether a dataset that another is made of has chosen the queries that `key` of this one draws from.
+    """Return whether a dataset upstream has chosen, by the hash, the queries that `key` of this dataset draws from.
 
     Args:
-        model: of the entry of the dataset that is made.
+        model: the class of this dataset's entry.
     """
     if model.always_has:  # its queries are its own
         return False
     for role, stage in upstream.items():
-        # ids of several datasets have their dataset's name before them, and so another hash
+        # ids of several datasets begin with their dataset's name, and so have another hash
         if stage.declared.holds != "collection" or "." in role:
             continue
         base = sources().get(stage.values["source"], Dataset)
@@ -55,7 +55,7 @@ def _are_chosen(key: str, model: type[Dataset], upstream: Mapping[str, Stage]) -
 
 
 def draw_splits(splits: dict[str, str], params: DatasetParams) -> dict[str, str]:
-    """Return query id → split with train drawn from test, and then dev from train, as a dataset's parameters say."""
+    """Return query id → split after a dataset's parameters have drawn train from test, and then dev from train."""
     counted = set(params.counted_shares)
     if params.train_from_test is not None:
         splits = move_share(
@@ -65,7 +65,7 @@ def draw_splits(splits: dict[str, str], params: DatasetParams) -> dict[str, str]
             "train",
             counted="train_from_test" in counted,
         )
-        # all of train lies below that share now
+        # all queries of train now have hashes below that share
         counted.add("dev_from_train")
     if params.dev_from_train is not None:
         splits = move_share(
@@ -89,18 +89,18 @@ def move_share(
 ) -> dict[str, str]:
     """Move a share of the queries of split `source`, by `choose_share`, into `target`, which must not exist yet.
 
-    A `UserError` where it does, or where none or all of them would move.
+    A `UserError` where it does, or where no query or every query would move.
     Collections in several languages that share ids (XQuAD) are cut alike.
 
     Args:
-        most: how many are moved at most: those with the lowest sha1; None: all.
+        most: the largest number of queries to move: those with the lowest sha1; None: no limit.
     """
     key = f"{target}_from_{source}"
     queries = [query for query, split in splits.items() if split == source]
     if target in splits.values():
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
     chosen = choose_share(queries, share, counted)
-    if len(chosen) in (0, len(queries)):  # a small split's hashes may all lie on one side
+    if len(chosen) in (0, len(queries)):  # a small split's hashes may all be on one side
         chosen = choose_share(queries, share, counted=True)
     moved = set(select_lowest(list(chosen), most))
     if queries and not moved:
@@ -115,14 +115,14 @@ def move_share(
 
 
 def choose_share(queries: Sequence[str], share: float, counted: bool = False) -> set[str]:
-    """Return a share of some queries: those whose ids hash below it, or as many of the lowest.
+    """Return a share of some queries: those whose ids hash below it, or that many with the lowest hashes.
 
-    Where `train_queries` or `dev_from_train` has chosen the queries by the same hash, far more or fewer than the share
-    lie below it: the lowest are counted then. Otherwise the threshold decides, which cuts every collection with these
+    If `train_queries` or `dev_from_train` has chosen the queries by the same hash, far more or fewer than the share
+    lie below it; the lowest are counted then. Otherwise the threshold decides, which cuts every collection with these
     ids alike.
 
     Args:
-        counted: count the lowest, as it is known that the queries were chosen by the hash.
+        counted: whether to count the lowest, because the hash is known to have chosen the queries.
     """
     expected = share * len(queries)
     deviation = math.sqrt(expected * (1 - share))

@@ -1,14 +1,14 @@
-"""End a command that writes files by a signal as Ctrl-C does."""
+"""End a command that writes files, when it gets a signal, as Ctrl-C does."""
 
 import signal
 
 
 def end_by_signals() -> None:
-    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, so that what it was writing is removed."""
+    """Make SIGTERM and SIGHUP end this process as Ctrl-C does, so that files it was writing are removed."""
     heeded = [
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN  # as `nohup` has it
+        if signal.getsignal(number) != signal.SIG_IGN  # `nohup` sets it
     ]
 
     def end(number: int, _: object) -> None:

@@ -31,7 +31,7 @@ def compare_expected(
     actual = {"passages": passages}
     actual |= {split: counts["queries"] for split, counts in splits.items()}
     actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
-    # labels that near-duplicates got, or that were dropped, are not those of the source
+    # labels that near-duplicates received, or that were dropped, differ from those of the source
     changes_qrels = job.params.near_duplicates is not None or job.params.unknown_documents == "drop"
     allowed = count_keys(splits)
     for name, number in (job.execution.counts or {}).items():

@@ -1,4 +1,4 @@
-"""FAISS on GPUs (faiss-gpu): `execution.index_gpu` decides how several share an index; and what FAISS's errors say."""
+"""FAISS on GPUs (faiss-gpu), where `execution.index_gpu` decides how several share an index; and FAISS's errors."""
 
 import re
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ SHARD = "shard"
 
 @contextmanager
 def explain_errors(problem: str) -> Iterator[None]:
-    """Turn FAISS's errors into a `UserError` of the problem and FAISS's words, without their C++ context."""
+    """Turn FAISS's errors into a `UserError` with the problem and FAISS's message, without its C++ context."""
     try:
         yield
     except MemoryError:
         raise UserError(f"{problem}: not enough memory") from None
     except RuntimeError as error:
-        # Error in <function> at <file>.cpp:<line>: Error: '<condition>' failed: <message>, of which the last two vary.
+        # Error in <function> at <file>.cpp:<line>: Error: '<condition>' failed: <message>. The last two parts vary.
         line = str(error).strip().splitlines()[-1]
         words = re.sub(r"^Error in .* at \S+:\d+: ", "", line)
         message = re.sub(r"^Error: '(.*?)' failed:? ?(?=.)", "", words)
@@ -33,7 +33,7 @@ def explain_errors(problem: str) -> Iterator[None]:
 
 
 def lease_gpus(job: Job[Any]) -> str:
-    """Return how a job uses GPUs, leased before anything touches them; a `UserError` where FAISS has none."""
+    """Return how a job uses GPUs, leased before anything uses them; a `UserError` if this FAISS has no GPU support."""
     mode = job.execution.index_gpu
     if mode != NONE:
         lease(job.execution.devices, job.kind)
@@ -49,14 +49,15 @@ def lease_gpus(job: Job[Any]) -> str:
 
 @cache
 def _make_resources() -> list[Any]:
-    """Make FAISS's resources of each GPU, once a process: each reserves 1.5 GiB there; one call at a time uses them."""
+    """Make FAISS's resources of each GPU, once per process: each reserves 1.5 GiB; one call at a time may use them."""
     return [faiss.StandardGpuResources() for _ in range(faiss.get_num_gpus())]
 
 
 def on_gpus(index: Any, mode: str) -> Any:
-    """Return an index, copied to the GPUs this process sees; a `UserError` if it has no form for GPUs, such as HNSW.
+    """Return an index, copied to the GPUs this process sees; a `UserError` for a type without a GPU form (HNSW).
 
-    `mode` is `none`: as it is; `replicate`: whole on each GPU, which share the queries; or `shard`: a part on each.
+    `mode` is `none`: as it is; `replicate`: a whole copy on each GPU, which share the queries; or `shard`: a part on
+    each.
     """
     if mode == NONE:
         return index

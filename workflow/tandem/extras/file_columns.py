@@ -1,4 +1,4 @@
-"""The columns of a collection's files by their names: what is read of them, and what is not."""
+"""The columns of a collection's files by their names: which are read, and which are not."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from tandem.errors import printable
 
 @dataclass(frozen=True)
 class FileColumns:
-    """Describe the columns, or the keys of JSON objects, of a file whose names decide what is read.
+    """The columns of a file, or the keys of its JSON objects, if their names decide what is read.
 
     Attributes:
         fields: field → the name of the column that it is read from.
         unread: names of the other columns.
-        absent: fields that no column has, and need not → the names that it may have.
+        absent: optional fields that no column has → the names that their column may have.
     """
 
     file: str
@@ -30,7 +30,7 @@ class FileColumns:
         )
 
     def describe_unread(self) -> str:
-        """Return what is not: `headline, year; no column is the title (allowed: title)`; empty if all is read."""
+        """Return what is not read: `headline, year; no column is the title (allowed: title)`; empty if all is read."""
         if not self.unread:
             return ""
         names = ", ".join(map(printable, self.unread))
@@ -43,14 +43,14 @@ class FileColumns:
 
 @runtime_checkable
 class NamesColumns(Protocol):
-    """Read files whose columns are found by their names, as a source may."""
+    """A source that may find the columns of its files by their names."""
 
     def list_columns(self) -> list[FileColumns]:
-        """Return the columns of each file that names them."""
+        """Return the columns of each file that names its columns."""
 
 
 def name_alike(columns: Sequence[FileColumns]) -> list[tuple[list[str], FileColumns]]:
-    """Return the names of the files that have the same columns, and these, in the order of the first ones."""
+    """Return groups of files that have the same columns: the files' names, and the columns of the first file."""
     groups: dict[tuple[str, str], tuple[list[str], FileColumns]] = {}
     for entry in columns:
         alike = (entry.describe_read(), entry.describe_unread())

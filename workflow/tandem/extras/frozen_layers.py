@@ -19,7 +19,7 @@ def simplify_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> Non
 
     Args:
         model: the dual encoder or cross-encoder that reads the encoder's states.
-        rows: about how many tokens a batch has; weights are laid out for it.
+        rows: about how many tokens a batch has; the layout of the weights suits that number.
     """
     if encoder.config.model_type not in BERT_FAMILIES:
         return
@@ -32,7 +32,7 @@ def simplify_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> Non
 
 
 def _reads_first_token(model: nn.Module) -> bool:
-    """Return whether a model reads only each text's first token of its encoder's last layer."""
+    """Return whether a model reads of its encoder's last layer only each text's first token."""
     if type(model) is CrossEncoder:
         head = model.head
         return (head.pooling if isinstance(head, Classifier) else model.pooling) == "cls"
@@ -42,11 +42,11 @@ def _reads_first_token(model: nn.Module) -> bool:
 class FrozenLayer(nn.Module):
     """Compute a layer of BERT for inference: one product gives queries, keys and values, and products add residuals.
 
-    States between operations are of the type of the products' factors, as they are on a GPU; norms and softmax compute
+    States between operations have the type of the products' factors, as they have on a GPU; norms and softmax compute
     in float32.
 
-    A narrow layer computes each text's first token alone, the only one that `cls` pooling reads of the last layer:
-    keys and values are computed of all tokens, everything else of the first one. In BERT with six layers this saves a
+    A narrow layer computes only each text's first token, which is all that `cls` pooling reads of the last layer: keys
+    and values are computed for all tokens, everything else for the first one. In BERT with six layers this saves a
     seventh of the products with weights. The other tokens get the first one's vector, which nothing reads.
 
     Args:
@@ -91,14 +91,14 @@ class FrozenLayer(nn.Module):
         return states.expand_as(hidden)
 
     def attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the values that tokens attend to, mixed, shape (texts, length or 1, dim)."""
+        """Return the mixed values of the tokens that are attended to, shape (texts, length or 1, dim)."""
         if self.is_narrow:
             first, others = self.projections
-            # The query is repeated for every token, so that the kernel of whole layers is used and no bit changes. For
+            # The query is repeated for every token, so that the kernel of whole layers runs and no bit changes. For
             # a single query another kernel would split sums by the number of threads.
             queries = first(hidden[:, :1]).expand_as(hidden)
             keys, values = others(hidden).chunk(2, -1)
-            # The mask has a row for each query: the first one's is repeated, too.
+            # The mask has a row per query: the first one's row is repeated, too.
             mask = None if mask is None else mask[:, :, :1].expand_as(mask)
         else:
             queries, keys, values = self.projections[0](hidden).chunk(3, -1)
@@ -114,7 +114,7 @@ class FrozenLayer(nn.Module):
 
 
 def join_layers(layers: list[nn.Linear]) -> nn.Linear:
-    """Return the linear layer whose output is that of several layers, one behind another."""
+    """Return the linear layer whose output is that of several layers, one after another."""
     weight = torch.cat([layer.weight.detach() for layer in layers])
     joined = nn.Linear(weight.shape[1], len(weight), device="meta")
     joined.weight = nn.Parameter(weight)

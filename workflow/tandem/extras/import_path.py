@@ -1,4 +1,4 @@
-"""Where another process finds this package: of a checkout through PYTHONPATH, of an installation by itself."""
+"""Where another process finds this package: a checkout through PYTHONPATH, an installation by itself."""
 
 import os
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ _LINK_FOLDER = Path(".snakemake/tandem/library")
 
 
 def find_library_folder(same_python: bool = True) -> Path | None:
-    """Return the folder that PYTHONPATH must name for a process to import this package; None if it does so anyway.
+    """Return the folder that PYTHONPATH must name for a process to import this package; None if it needs none.
 
-    A Python of conda's or a container's does not see where pip has installed the package. It is shown a link to it, in
-    the working folder: beside it lie other packages, for another Python.
+    A Python of conda's or a container's does not see where pip has installed the package. It gets a folder that holds
+    only a link to the package: the place of installation also has other packages, for another Python.
     """
     if CHECKOUT:
         return PACKAGE.parent
@@ -38,6 +38,6 @@ def with_library(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_stages(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of stages as rules have it: `PYTHONPATH` names this package's folder and nothing else."""
+    """Return the environment of stages as rules set it: `PYTHONPATH` names this package's folder and nothing else."""
     folder = find_library_folder()
     return {**environment, "PYTHONPATH": str(folder)} if folder else dict(environment)

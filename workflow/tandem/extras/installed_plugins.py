@@ -10,10 +10,10 @@ from tandem.plugins import GROUP, Plugin
 
 
 def find_installed_plugin(name: str) -> tuple[Plugin, str]:
-    """Return the plugin of a name, with the digest of all modules of its package, and the module that registers.
+    """Return the plugin of a name, with the digest of all modules of its package, and the module that registers it.
 
     Raises:
-        UserError: no distribution offers the name, several do, or its module is not there.
+        UserError: no distribution offers the name, several do, or the module does not exist.
     """
     module = _find_entry(name).module
     spec = importlib.util.find_spec(module.partition(".")[0])

@@ -1,6 +1,6 @@
 """The downloads of collections of ir_datasets: a script, from JSON on standard input to JSON on standard output.
 
-It imports ir_datasets alone, and so starts in half the time. `IR_DATASETS_HOME` is an empty folder.
+It imports only ir_datasets and standard modules, and so starts in half the time. `IR_DATASETS_HOME` is an empty folder.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Read parts (id, `docs`, `queries` or `qrels`) and write, for each, its needs: paths, size, `on_request`."""
+    """Read parts (id, `docs`, `queries` or `qrels`) and write the downloads of each: paths, size, `on_request`."""
     import ir_datasets  # which creates folders below its home
 
     lists = []
@@ -33,7 +33,7 @@ def _find_downloads(
 ) -> dict[str, tuple[list[str], int | None, bool]]:
     """Return every download below an object of ir_datasets, by path.
 
-    `unpacked` is where the objects above unpack them.
+    `unpacked` has the paths where the objects above unpack them.
     """
     kind = type(thing).__name__
     if isinstance(thing, list | tuple | dict):

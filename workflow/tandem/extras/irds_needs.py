@@ -1,4 +1,4 @@
-"""What is read of collections of ir_datasets, and what must be downloaded, listed by a process whose home is empty."""
+"""Parts of ir_datasets' collections that are read, and their downloads, listed by a process whose home is empty."""
 
 import json
 import os
@@ -16,9 +16,9 @@ _LISTING = Path(__file__).with_name("irds_downloads.py")  # a script
 
 
 class Need(NamedTuple):
-    """Describe a download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
+    """Describe a download: it is not needed if one of `paths` (relative to ir_datasets' home) exists.
 
-    They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
+    The paths are the download itself, which a user may put there, and what is unpacked from it. `on_request`: no URL.
     """
 
     paths: tuple[str, ...]
@@ -28,14 +28,14 @@ class Need(NamedTuple):
 
 @lru_cache(maxsize=8)
 def find_needs(parts: tuple[IrdsPart, ...]) -> dict[IrdsPart, tuple[Need, ...]]:
-    """Return the downloads of each id's part, found in a second or two for all.
+    """Return the downloads of each part, found for all parts in a second or two.
 
-    None for an id that ir_datasets lacks.
+    A part whose id ir_datasets lacks has no downloads.
     """
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
-        # -P keeps the script's folder off the path. ir_datasets is imported there alone.
+        # -P keeps the script's folder off the path. Only that process imports ir_datasets.
         done = subprocess.run(
             [sys.executable, "-P", str(_LISTING)],
             input=json.dumps(parts),
@@ -58,7 +58,7 @@ def get_home() -> Path:
 
 
 def find_irds_splits(name: str) -> dict[str, tuple[str, ...]]:
-    """Return split → ids of a collection whose entry names no splits: those of the usual names, else all as test."""
+    """Return split → ids of a collection whose entry names no splits: those with usual names, else all as test."""
     import ir_datasets  # makes folders when it is imported
 
     known = ir_datasets.registry

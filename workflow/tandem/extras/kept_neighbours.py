@@ -13,9 +13,9 @@ _PROBES = 64
 def measure_kept_neighbours(vectors: FloatVectors, stored: Array) -> float | None:
     """Return the share of nearest neighbours that int8 keeps; None if there are too few vectors.
 
-    Compared are, for each of the first `_PROBES` vectors, its `NEAREST` neighbours by the dot product among the first
-    `_SAMPLE` vectors, before and after. If one number is much larger than the rest, it sets the scale, and the others
-    are rounded coarsely. Sums have one order, whatever the number of threads.
+    The `NEAREST` neighbours of each of the first `_PROBES` vectors, by the dot product among the first `_SAMPLE`
+    vectors, are compared before and after. If one number is much larger than the rest, it sets the scale, and the
+    others are rounded coarsely. Sums are added in one order, whatever the number of threads.
 
     Args:
         vectors: shape (rows, dim).

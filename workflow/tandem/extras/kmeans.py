@@ -34,7 +34,7 @@ class Nearest:
 def find_centroids(
     vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = NONE
 ) -> Floats:
-    """Return `count` centroids of at least as many vectors, by their angles, shape (count, dim), of length 1.
+    """Return `count` centroids of at least as many vectors, clustered by angle, shape (count, dim), of length 1.
 
     Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
     """
@@ -50,7 +50,7 @@ def find_centroids(
 
 
 def _normalise(vectors: Floats) -> Floats:
-    """Return the vectors at length 1; a vector of zeros stays."""
+    """Return the vectors scaled to length 1; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
@@ -65,7 +65,7 @@ def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
 
 
 def _sum_by_label(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats:
-    """Sum of the vectors of each label, in the order of the vectors; empty ones split the largest."""
+    """Sum the vectors of each label, in the order of the vectors; the largest cluster is split for empty ones."""
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=count)
     ends = np.cumsum(sizes)

@@ -1,7 +1,7 @@
 """Guesses of script and language by the letters' Unicode names and by frequent words: enough to see a wrong analyzer.
 
-A text has the script of most of its letters. A script that one language has alone tells the language; of a text in
-Latin script the language is that whose stop words make up most of it. Short texts without any are not counted.
+A text has the script of most of its letters. A script that only one language uses decides the language. A text in Latin
+script has the language whose stop words make up most of it. Short texts without stop words are not counted.
 """
 
 import re
@@ -12,15 +12,15 @@ from functools import cache
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CHARACTERS = 400  # characters of a text
-# of a text in Latin script, to say that it is in none of the languages below: titles are shorter
+# words that a text in Latin script needs before it counts as none of the languages below: titles are shorter
 _FEWEST_WORDS = 12
-_LEAST_STOP_WORDS = 0.12  # of stop words among a text's words: English prose has about 0.4
-# A script that is of one language, as far as retrieval collections go.
+_LEAST_STOP_WORDS = 0.12  # share of stop words among a text's words: English prose has about 0.4
+# Scripts that a single language uses, as far as retrieval collections go.
 _LANGUAGE_OF_SCRIPT = {
     "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
-# A script that several languages have: texts in it may be in any of these.
+# Scripts that several languages use: texts in it may be in any of these.
 _SHARED_SCRIPT_OF = {
     "ru": "cyrillic",
     "uk": "cyrillic",
@@ -29,11 +29,11 @@ _SHARED_SCRIPT_OF = {
     "hi": "devanagari",
 }
 TEXTS_SAMPLED = 2000  # texts of a collection, at least; at most twice as many
-# of the texts in another language: beyond, the analysis of one language does not fit
+# share of the texts in another language; above it, the analysis of one language does not fit
 MOST_OTHERS = 0.2
-_LEAST_EXPECTED = 0.5  # of the texts in the language that is expected, at least
+_LEAST_EXPECTED = 0.5  # share of the texts in the expected language, at least
 LEAST_NAMED = 0.01
-_LEAST_OF_SCRIPT = 0.8  # of a vocabulary's pieces
+_LEAST_OF_SCRIPT = 0.8  # share of a vocabulary's pieces
 _LEAST_KANA = 0.1  # share of kana from which a text with Chinese characters is Japanese
 STOP_WORDS = {
     "en": "the of and to in is that for with this are be from by an it was which or as not have what how who when",
@@ -76,7 +76,7 @@ def identify_script(text: str) -> str:
 
 
 def identify_language(text: str) -> str:
-    """Return a text's language, else its script in lower case; empty where the text is too short to tell."""
+    """Return a text's language, else its script in lower case; empty where the text is too short."""
     script = identify_script(text)
     if script != "LATIN":
         return _LANGUAGE_OF_SCRIPT.get(script, script.lower())
@@ -91,9 +91,9 @@ def identify_language(text: str) -> str:
 
 
 class TextSample:
-    """Measure the shares of scripts and of guessed languages in a sample of texts.
+    """Measures the shares of scripts and of guessed languages in a sample of texts.
 
-    It takes every text, then, as more come, every second, every fourth, …: evenly, whatever the batches are.
+    It samples every text at first; as more come, every second, every fourth, …: evenly, whatever the batches are.
     """
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
@@ -140,7 +140,7 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
     fits = identified <= MOST_OTHERS and shares.get(own, 0.0) >= _LEAST_EXPECTED
     if not shares or not is_recognised or fits:
         return ""
-    # only of a language that is written in it, few common words are what is odd about a text in Latin script
+        # in a language that uses Latin script, the remarkable thing about such a text is its few common words
     latin = f"latin with few common words of {language}" if language in STOP_WORDS else "latin"
     return ", ".join(
         f"{share:.0%} {latin if name == 'latin' else name}"
@@ -150,7 +150,7 @@ def describe_misfits(language: str, shares: Mapping[str, float]) -> str:
 
 
 def find_vocabulary_script(pieces: Sequence[str]) -> str | None:
-    """Return the one script that a tokenizer's pieces have, in lower case; None where they have several."""
+    """Return the script that a tokenizer's pieces share, in lower case; None where they have several."""
     sample = TextSample(pieces)
     name, share = next(iter(sample.facts()["scripts"].items()), ("", 0.0))
     return name if share >= _LEAST_OF_SCRIPT else None

@@ -1,4 +1,4 @@
-"""The files that somebody names as data, by which formats are recognised."""
+"""The files that a user names as data, by which formats are recognised."""
 
 import os
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _HEAD_BYTES = 1 << 16  # bytes of a file's beginning
 
 @dataclass(frozen=True)
 class FolderListing:
-    """Files below a folder: their paths relative to it, without the end that says how they are packed.
+    """Files below a folder: their paths relative to it, without the suffix of their packing.
 
     Attributes:
-        place: what a dataset's `path` is: the folder, or the archive that has been unpacked there.
+        place: the value of a dataset's `path`: the folder, or the archive that has been unpacked there.
     """
 
     folder: Path
@@ -31,7 +31,7 @@ class FolderListing:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Self:
-        """Return the files of one folder or archive, or some files by their names; not what editors and systems leave.
+        """Return the files of one folder or archive, or the named files, without what editors and systems leave.
 
         Raises:
             UserError: nothing is there, or several folders are named.

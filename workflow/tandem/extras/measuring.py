@@ -1,4 +1,4 @@
-"""How good and how fast a search is: recall against exact search, milliseconds of a query alone, queries a second."""
+"""How good and how fast a search is: recall against exact search, milliseconds per single query, queries per second."""
 
 import statistics
 import timeit
@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem.retrieval.exact import Array, BestPassages
 
-_QUERIES_TIMED_ALONE = 100  # queries that are searched for one at a time, to take the time
+_QUERIES_TIMED_ALONE = 100  # queries that are timed one at a time
 
 
 def compute_recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
@@ -22,7 +22,7 @@ def compute_recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int
 
 
 def list_shares(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> list[float]:
-    """Return each query's share of the exact top k among the first k retrieved; queries without any are left out."""
+    """Return each query's share of the exact top k among the first k retrieved; queries without one are left out."""
     shares = []
     for ours, best in zip(retrieved, relevant, strict=True):
         if len(best):
@@ -32,9 +32,9 @@ def list_shares(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -
 
 
 def list_shares_by_score(retrieved: BestPassages, exact: BestPassages, k: int) -> list[float]:
-    """Return each query's share of the exact top k among the first k retrieved, any of equally good passages counting.
+    """Return each query's share of the exact top k among the first k retrieved; equally good passages count alike.
 
-    Both have exact scores: of copies at the cut an index may have proposed others than those whose ids come first.
+    Both have exact scores: where copies tie at the cut, an index may propose others than those whose ids come first.
     """
     shares = []
     for query in range(len(exact.keys)):
@@ -54,7 +54,7 @@ def measure_search(
     search_together: Callable[[], object],
     repeats: int,
 ) -> dict[str, float]:
-    """Return recall at each k against the exact top, milliseconds of a query alone, and queries a second together.
+    """Return recall at each k against the exact top, milliseconds per single query, and queries per second together.
 
     Args:
         retrieved, exact: each query's passages, best first.
@@ -71,7 +71,7 @@ def measure_times(
     search_together: Callable[[], object],
     repeats: int,
 ) -> dict[str, float]:
-    """Return milliseconds of a query alone, and queries a second together; see `measure_search`."""
+    """Return milliseconds per single query, and queries per second together; see `measure_search`."""
     timed = range(min(_QUERIES_TIMED_ALONE, queries))
     seconds_alone = [time_median(partial(search_alone, query), repeats) for query in timed]
     seconds_together = time_median(search_together, repeats)
@@ -82,6 +82,6 @@ def measure_times(
 
 
 def time_median(work: Callable[[], object], repeats: int) -> float:
-    """Return the median wall time of some calls after one that warms up, in seconds."""
+    """Return the median wall time of some calls, in seconds, after a call that warms up."""
     times = timeit.repeat(work, number=1, repeat=1 + repeats)
     return statistics.median(times[1:])

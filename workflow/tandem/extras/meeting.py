@@ -1,4 +1,4 @@
-"""Where ranks of a training meet: within a node, or on the first of several, each with a launcher that slurm starts."""
+"""Where ranks of a training meet: within a node, or on the first of several, whose launchers slurm starts."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 2.0  # seconds of one attempt
 
 
 def meet_nodes(nodes: int, out: Path) -> list[str] | None:
-    """Return torchrun's flags for this node, once the first can be met; None if `out` was finished meanwhile."""
+    """Return torchrun's flags for this node, once the first node can be met; None if `out` was finished meanwhile."""
     meet = make_rendezvous_flags(nodes, os.environ)
     if nodes > 1 and _is_further(os.environ):
         host, _, port = meet[meet.index("--rdzv-endpoint") + 1].rpartition(":")
@@ -32,10 +32,10 @@ def _is_further(environment: Mapping[str, str]) -> bool:
 
 
 def wait_for_first(host: str, port: int, out: Path) -> bool:
-    """Wait until the first node's launcher can be met, for as long as it may wait for the output's lock itself.
+    """Wait until the first node's launcher can be met, for as long as that launcher may wait for the output's lock.
 
     Returns:
-        False if the output was finished meanwhile, by the process that had the lock.
+        False if another process, which had the lock, has finished the output meanwhile.
     """
     before = _modified(out)
     while _modified(out) == before:
@@ -53,9 +53,9 @@ def _modified(path: Path) -> int | None:
 
 
 def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[str]:
-    """Return torchrun's flags that make nodes meet on the slurm job's first one, at a port that follows from the job.
+    """Return torchrun's flags that make nodes meet on the slurm job's first one, at a port derived from the job.
 
-    Several nodes without slurm, or an allocation that is smaller, are a `UserError`.
+    It is a `UserError` to ask for several nodes without slurm, or for more than the allocation has.
     """
     if nodes == 1:
         return ["--standalone", "--local-addr", "127.0.0.1"]
@@ -75,7 +75,7 @@ def make_rendezvous_flags(nodes: int, environment: Mapping[str, str]) -> list[st
             f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}"
         )
     job = environment["SLURM_JOB_ID"]
-    # A job that slurm has put back keeps its number: what its first start has left on a node must not be met.
+    # A job that slurm has requeued keeps its number; processes that its first start left on a node must not be met.
     start = f"{job}.{environment.get(RESTARTS, '0')}.{environment.get('SLURM_STEP_ID', '0')}"
     meet = ["--rdzv-backend", "c10d", "--rdzv-id", start]
     meet += ["--rdzv-endpoint", f"{hosts[0]}:{_PORTS[int(job) % len(_PORTS)]}"]

@@ -12,11 +12,11 @@ from tandem.data import tables
 from tandem.data.collection import join_contents
 from tandem.data.text import WORDS_PER_GRAM, Grams, measure_similarity
 
-_GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
+_GRAM_WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # in any other script each letter is a word
 
 
 def hash_trigrams(text: str) -> Grams:
-    """Hash a text's word trigrams, each once, ascending, uint64; a shorter text is one, one without words none."""
+    """Hash a text's word trigrams, each once, ascending, uint64; a shorter text is one trigram, no words give none."""
     words = _GRAM_WORD.findall(text.lower())
     if not words:
         return np.empty(0, np.uint64)
@@ -28,18 +28,18 @@ def hash_trigrams(text: str) -> Grams:
 def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
     """Find passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
 
-    Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as
-    wrong in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives). A passage
+    Inherited and copied texts answer a query as well as the judged passage does. As unjudged passages they count as
+    wrong in scoring and serve as negatives in training (DuReader-retrieval §2.3 names such false negatives). A passage
     without a word, such as "..." or an emoji, says nothing: it is near to no other.
 
-    Exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering, Bayardo et al.
-    2007): only these are looked up, so that phrases which stand everywhere cost nothing. Memory: 8 bytes a trigram of
-    `docs`; the corpus is read twice, a batch at a time.
+    The result is exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering,
+    Bayardo et al. 2007). Only these are looked up, so that phrases which occur everywhere cost nothing. Memory: 8 bytes
+    per trigram of `docs`; the corpus is read twice, a batch at a time.
 
     Args:
         threshold: above 0, at most 1.
     Returns:
-        Document → its near-duplicates, in the order of the corpus; those without are left out.
+        Document → its near-duplicates, in the order of the corpus; documents without any are left out.
     """
     names = []
     sets = []
@@ -52,7 +52,7 @@ def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict
     copies: dict[str, list[str]] = {}
     for doc, title, text in tables.stream_rows(corpus, "doc_id", "title", "text"):
         own = hash_trigrams(join_contents(title, text))
-        # Where each of the passage's trigrams stands among the rare ones, which are sorted.
+        # The positions of the passage's trigrams among the rare ones, which are sorted.
         first = np.searchsorted(grams, own, "left")
         stop = np.searchsorted(grams, own, "right")
         candidates: set[int] = set()
@@ -65,13 +65,14 @@ def find_near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict
 
 
 def _select_rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
-    """Return the trigrams of each set by which every similar set is found, ascending, and whose they are."""
+    """Return the trigrams of each set by which every similar set is found, ascending, and the set of each."""
     if not sets:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
     values, counts = np.unique(np.concatenate(sets), return_counts=True)
     chosen = []
     for grams in sets:
-        # A set of n shares at least threshold · n of its trigrams with a similar one: so many may be left out, but one.
+        # A set of n shares at least threshold · n of its trigrams with a similar one: all of these but one may be
+        # left out.
         shared = int(np.ceil(threshold * len(grams) - 1e-9))
         frequencies = counts[np.searchsorted(values, grams)]
         rarest_first = np.argsort(frequencies, kind="stable")
@@ -84,7 +85,7 @@ def _select_rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[
 
 
 def label_near_duplicates(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
-    """Give unjudged near-duplicates the grades of relevant passages; all judgements, and how many were added.
+    """Give unjudged near-duplicates the grades of relevant passages; return all judgements and the number added.
 
     A passage near to several relevant ones of a query gets the highest of their grades.
 

@@ -1,4 +1,4 @@
-"""A query's scores of one run made comparable with those of another."""
+"""Normalise a query's scores so that one run's are comparable with another's."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from tandem.data.columns import Floats64
 
-# Normalisations take a run's scores for a query, shape (documents,), NaN for documents that the run does not list. They
-# fill these in with no more than the lowest listed score, so that being listed is never worse than not being listed.
+# Normalisations take a run's scores for a query, shape (documents,), with NaN for documents that the run does not list.
+# These get no more than the lowest listed score, so that being listed is never worse than not being listed.
 # Where the run lists nothing, all documents get 0.
 
 
@@ -22,8 +22,8 @@ def is_flat(listed: Floats64) -> bool:
 def normalise_min_max(scores: Floats64) -> Floats64:
     """Return (s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
 
-    The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
-    equal, such as a list of one, each has 1: more than missing.
+    The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). If all scores of a list are equal,
+    as in a list of one, each listed document gets 1: more than a missing one.
     """
     if is_flat(scores[~np.isnan(scores)]):
         return np.where(np.isnan(scores), 0.0, 1.0)
@@ -35,7 +35,7 @@ def normalise_min_max(scores: Floats64) -> Floats64:
 def normalise_z_score(scores: Floats64) -> Floats64:
     """Return (s - mean) / standard deviation (of the population) over the listed documents.
 
-    Missing documents get the lowest of these.
+    Missing documents get the lowest of these values.
 
     Zero mean, unit variance: Montague and Aslam, Relevance Score Normalization for Metasearch, CIKM 2001. A list whose
     scores are all equal gives 0 to every document.
@@ -47,7 +47,7 @@ def normalise_z_score(scores: Floats64) -> Floats64:
 
 
 def _fill_missing(scores: Floats64) -> Floats64:
-    """Return scores as they are; missing: the lowest of these, 0 where all are missing."""
+    """Return scores with missing ones set to the lowest of them, or to 0 where all are missing."""
     lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
     return np.where(np.isnan(scores), lowest, scores)
 

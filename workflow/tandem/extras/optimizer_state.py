@@ -1,4 +1,4 @@
-"""What an optimizer remembers between steps, as checkpoints keep it: tensors, and numbers beside them."""
+"""What an optimizer remembers between steps, as checkpoints store it: tensors, and numbers next to them."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _SINGLE = (int, float, str, type(None))  # True and False, too
 def split_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
 ) -> tuple[dict[str, Tensor], Json]:
-    """Return an optimizer's tensors by `parameter|kind`, and what JSON keeps: other values by these names, and groups'.
+    """Return an optimizer's tensors by `parameter|kind`, and its other values, by these names, and groups as JSON.
 
     Raises:
         UserError: it remembers something else, which a resumed training would lack; see `find_unsaved`.
@@ -23,8 +23,8 @@ def split_state(
         raise UserError(f"the optimizer {type(optimizer).__name__} {problem}")
     tensors: dict[str, Tensor] = {}
     values: Json = {}
-    shared: dict[str, str] = {}  # what is the tensor of an earlier parameter, too
-    first_of: dict[int, str] = {}  # by identity
+    shared: dict[str, str] = {}  # the same tensor as an earlier parameter's
+    first_of: dict[int, str] = {}  # by the identity of a tensor
     for name, parameter in parameters.items():
         for kind, value in optimizer.state[parameter].items():
             path = f"{name}|{kind}"
@@ -49,7 +49,7 @@ def restore_state(
     tensors: Mapping[str, Tensor],
     others: Json | None,
 ) -> None:
-    """Put back what `split_state` returned; checkpoints of earlier versions have tensors alone."""
+    """Put back what `split_state` returned; checkpoints of earlier versions have only tensors."""
     others = others or {"values": {}, "shared": {}, "groups": []}
     restored = {}
     for path, value in {**tensors, **others["values"]}.items():
@@ -66,9 +66,9 @@ def restore_state(
 
 
 def find_unsaved(optimizer: torch.optim.Optimizer) -> str:
-    """Return what an optimizer remembers that checkpoints do not keep, in words; empty if there is nothing.
+    """Return, in words, what an optimizer remembers that checkpoints do not store; empty if there is nothing.
 
-    They keep tensors and single values of parameters, and numbers of groups.
+    Checkpoints store tensors and single values of parameters, and numbers of groups.
     """
     known = {id(weights) for group in optimizer.param_groups for weights in group["params"]}
     for owner, state in optimizer.state.items():
@@ -79,7 +79,7 @@ def find_unsaved(optimizer: torch.optim.Optimizer) -> str:
                 return _describe(f"`{kind}` of a parameter", value, "tensors and single values")
     for group in optimizer.param_groups:
         for key, value in group.items():
-            # what it was made with, such as `betas`, a resumed training has, too
+            # a resumed training has the arguments that it was created with, such as `betas`, too
             is_first = key == "params" or value is optimizer.defaults.get(key)
             if not is_first and not isinstance(value, _SINGLE):
                 return _describe(f"`{key}` of a group", value, "single values")

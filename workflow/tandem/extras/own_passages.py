@@ -8,9 +8,9 @@ from tandem.data.validate import SelectedQueries
 
 
 class OwnPassages:
-    """Count the queries that are passages themselves: of the same id and text, as ArguAna's arguments are.
+    """Counts the queries that are passages themselves: of the same id and text, as ArguAna's arguments are.
 
-    Ids that coincide by chance, such as numbers, have other texts.
+    Where ids coincide by chance, as numbers do, the texts differ.
 
     Attributes:
         counts: split → number of such queries.
@@ -39,7 +39,7 @@ class OwnPassages:
 
 
 def describe_own_passages(count: int, queries: int, split: str) -> str:
-    """Say what to do where most queries of a split are passages; empty where only some are."""
+    """Say what to do where most queries of a split are passages; empty otherwise."""
     if 2 * count <= queries:
         return ""
     what = f"{count:,} of {queries:,} {split} queries are passages of the corpus, with the same id and text"

@@ -18,7 +18,7 @@ from tandem.models.tokens import Template, count_title_tokens
 
 
 def refuse_single(folder: Path, shape: DualShape) -> None:
-    """Refuse what only single vectors have: another pooling, length 1, fewer numbers, further layers."""
+    """Refuse what only single vectors have: another pooling, length 1, reduced dimensions, further layers."""
     own = {
         "pooling": shape.pooling != "max",
         "normalize": shape.normalize,
@@ -35,9 +35,9 @@ def refuse_single(folder: Path, shape: DualShape) -> None:
 
 
 class OwnTokens(DualEncoder, ABC):
-    """Build a dual encoder of texts' own tokens, for which sentence-transformers has no files."""
+    """A dual encoder over texts' own tokens, for which sentence-transformers has no files."""
 
-    packs = False  # tokens stand in a grid
+    packs = False  # tokens are in a padded grid
 
     @classmethod
     def _check_options(cls, folder: Path, shape: DualShape) -> None:
@@ -49,7 +49,7 @@ class OwnTokens(DualEncoder, ABC):
 
     @abstractmethod
     def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the layers of a side, which read states of `hidden` numbers, with random weights."""
+        """Return the layers of a side, whose inputs are states of `hidden` numbers, with random weights."""
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Write nothing."""
@@ -66,13 +66,13 @@ class OwnTokens(DualEncoder, ABC):
         multiple: int,
         layers: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the states of texts' tokens, special ones included, and of padding.
+        """Return the states of texts' tokens, including special tokens and padding.
 
         Args:
-            layers: whose states are returned, from 1, one beside the other; None: the last one's.
+            layers: the layers whose states are returned, from 1, concatenated; None: only the last layer.
         Returns:
-            Their states, shape (texts, tokens, hidden · layers), float32 at least; their ids and whether they are a
-            text's own and no special ones, both of shape (texts, tokens).
+            The states, shape (texts, tokens, hidden · layers), float32 at least; the tokens' ids; and whether each is a
+            text's own token and not a special one. The last two have shape (texts, tokens).
         """
         placed = place_all(template.single_inputs(texts, side).to_tensors(multiple))
         with precision(mode):

@@ -1,4 +1,4 @@
-"""The plan with what the papers' tables do not need: lists of data sets and estimates.
+"""The plan with what the papers' tables do not need: lists of datasets and estimates.
 
 The rules of extras.smk and the commands that look at everything a configuration could ask for use this plan; the core
 plans without it.
@@ -16,11 +16,11 @@ from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 
 
 class FullPlan(Plan):
-    """Everything that any target asks."""
+    """The plan of every target."""
 
     def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
         super().__init__(raw, root, views)
-        # All tables and views are planned now and in this order: of equal stages the first gives the name.
+        # All tables and views are planned now, in this order: the first of equal stages gives the name.
         self.targets()
         self.catalogue = self.settings.model_dump(mode="json", exclude_unset=True)["datasets"]
 
@@ -29,7 +29,7 @@ class FullPlan(Plan):
         return super().targets() | {"datasets": [], "estimate": []}
 
     def plan_every_target(self) -> None:
-        """See `Plan.plan_every_target`; the runs of `systems` on all splits can be asked for by their keys, too."""
+        """See `Plan.plan_every_target`; the runs of `systems` on all splits are targets by their keys, too."""
         super().plan_every_target()
         ctx = self.planner.ctx
         for name in list_members(ctx, self.settings.dataset):
@@ -43,6 +43,6 @@ class FullPlan(Plan):
         if target.endswith(ARCHIVE_SUFFIX):
             target = f"{target.removesuffix(ARCHIVE_SUFFIX)}/{MANIFEST}"
         if target.endswith(f"/{MANIFEST}"):
-            # a job's own process only knows its key
+            # a job's own process knows only its key
             self.plan_every_target()
         super().check_file(target)

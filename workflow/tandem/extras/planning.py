@@ -1,4 +1,4 @@
-"""What packages need to plan that the core does not: depths, splits, notes and runs that suit."""
+"""What packages need to plan and the core does not: depths, splits, notes and suitable runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,9 +13,9 @@ from tandem.plan.plan import Plan
 from tandem.plan.reported import cutoff, find_depth_key, reported_split
 from tandem.stages.base import Json
 
-# What an entry says about a dataset's files, and is not true of one that is made of it.
+# Notes of an entry about a dataset's files; they do not hold for a dataset that is made of it.
 NOTES_OF_FILES = ("counts", "bytes", "access", "where", "mteb")
-# And what is not true of one with other passages or queries.
+# Notes that do not hold, either, for a dataset with other passages or queries.
 NOTES_OF_THE_WHOLE = (*NOTES_OF_FILES, "measures", "score_split")
 
 
@@ -30,7 +30,7 @@ def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> Json:
 
 
 def require_own_split(ctx: Context, name: str, of: str, split: str) -> None:
-    """Refuse a key `split` of a dataset that names none of the dataset it is made of, where these are known."""
+    """Refuse a key `split` of a dataset that names no split of the dataset it is made of, where these are known."""
     known = splits(ctx, of)
     if known is not None and split not in known:
         have = ", ".join(sorted(known))
@@ -40,16 +40,16 @@ def require_own_split(ctx: Context, name: str, of: str, split: str) -> None:
 def require_deep(
     ctx: Context, where: str, measure: str, depth: int, split: str, data: str, more: str = ""
 ) -> None:
-    """Refuse a measure that looks deeper than runs on a split go; `more` names a further key that may be raised."""
+    """Refuse a measure that looks deeper than the runs on a split; `more` names a further key that may be raised."""
     if cutoff(measure) > depth:
         problem = f"{where}: {measure} looks deeper than the {depth} passages of a query on {split}"
         raise UserError(f"{problem}; raise depth.{find_depth_key(ctx, split, data)}{more}")
 
 
 def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> list[UserError]:
-    """Return why something can be planned on no split of a dataset, a reason each; nothing if it can on one.
+    """Return one reason per split why something can be planned on no split of a dataset; nothing if one split works.
 
-    A released run, for one, may have a file for a single split.
+    For example, a released run may have a file for a single split.
     """
     reasons = []
     for split in (reported_split(ctx, data), "dev", "train"):
@@ -62,7 +62,7 @@ def why_on_no_split(ctx: Context, data: str, plan: Callable[[str], object]) -> l
 
 
 def choose_run(plan: Plan, usual: str, suits: Callable[[str], bool]) -> str:
-    """Return the usual run if the configuration has it, else its own first one of a trained model that suits."""
+    """Return the usual run if the configuration has it, else the first suitable run of its own trained models."""
     ctx = plan.planner.ctx
     if ctx.has_run(usual):
         return usual
@@ -73,7 +73,7 @@ def choose_run(plan: Plan, usual: str, suits: Callable[[str], bool]) -> str:
 
 
 def split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield stages; in the place of a group's score, and of groups within it, the scores of its datasets."""
+    """Yield stages; the score of a group, and of groups within it, is replaced by the scores of its datasets."""
     for stage in stages:
         inputs = stage.upstream.values()
         members = [member for member in inputs if member.declared.holds == "scores"]
@@ -84,11 +84,11 @@ def split_groups(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 def find_originals(ctx: Context, name: str, split: str) -> set[str]:
-    """Return the splits whose queries a split of a dataset has, or has copies of, through all that it is made of."""
+    """Return the splits whose queries, or copies of them, a split of a dataset has, through all that it is made of."""
     entry = ctx.dataset_entry(name)
     if isinstance(entry, CopiesSplits):
         split = entry.map_copies().get(split, split)
-    # by what a key names: `queries_of` of SQuAD's format are files
+    # by the kind of thing that a key names: `queries_of` of SQuAD's format names files
     made_of = {
         key.path.rpartition(".")[2]: key.names
         for key in names_in(entry, "")

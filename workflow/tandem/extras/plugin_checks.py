@@ -1,4 +1,4 @@
-"""Look at what a user's plugin registers and where it fails, and say what is wrong in a line."""
+"""Check what a user's plugin registers and where it fails, and name what is wrong in a line."""
 
 import inspect
 import traceback
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NEEDED = "a tensor of one number is needed, the sum over queries"
 _LOSSES = ("supervision", "distillation")  # decorators
-# decorator → what its functions are called with, by position
+# decorator → the arguments of its functions, by position
 _CALLED_WITH = {
     "supervision": ("scores", "mask"),
     "distillation": ("scores", "teacher", "mask"),
@@ -38,9 +38,9 @@ def check_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
     """Refuse what a plugin registers if no configuration can use it; return it, with a check of its results.
 
     Args:
-        decorator: that of the registry: `supervision`, `dataset_format`.
-        name: under which it is registered.
-        plans: of a function that plans one stage, the arguments that it is called with: `ctx, name, entry`.
+        decorator: the registry's: `supervision`, `dataset_format`.
+        name: the name under which it is registered.
+        plans: for a function that plans one stage, the arguments that it is called with: `ctx, name, entry`.
     """
     if decorator == "dataset_format":
         _require_source(name, entry)
@@ -53,7 +53,7 @@ def check_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
 
 
 def _require_positions(entry: Callable[..., Any], names: tuple[str, ...]) -> None:
-    """Refuse a function that cannot be called as its stage calls it, which may be hours later."""
+    """Refuse a function that cannot be called as its stage calls it: the call may come hours later."""
     parameters = inspect.signature(entry).parameters.values()
     options = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
     try:
@@ -65,7 +65,7 @@ def _require_positions(entry: Callable[..., Any], names: tuple[str, ...]) -> Non
 
 
 def check_index_types(*models: type[Any]) -> None:
-    """Refuse types of `indexes` that lack what finds their stages."""
+    """Refuse types of `indexes` that lack the attributes by which their stages are found."""
     for model in models:
         if not (isinstance(model, type) and issubclass(model, AnyIndex)):
             raise UserError(f"index {_name(model)}: it is not a subclass of Index")
@@ -139,7 +139,7 @@ def _require_readable_options(function: Callable[..., Any]) -> None:
             continue
         annotation = parameter.annotation
         try:
-            # strings are evaluated in the function's module
+            # strings are evaluated in the module of the function
             fields: dict[str, Any] = {name: (annotation, ...)}
             create_model("options", __module__=function.__module__, **fields).model_rebuild()
         except (PydanticUserError, NameError):
@@ -163,7 +163,7 @@ def _require_scalar_options(loss: Callable[..., Any]) -> None:
 
 
 def _is_scalar(annotation: Any) -> bool:
-    """Return whether a type is one of a single value, or a union of such."""
+    """Return whether a type is that of a single value, or a union of such types."""
     if get_origin(annotation) in (Union, UnionType):
         return all(map(_is_scalar, get_args(annotation)))
     if get_origin(annotation) is Annotated:
@@ -172,7 +172,7 @@ def _is_scalar(annotation: Any) -> bool:
 
 
 def check_results(name: str, loss: "Callable[..., Tensor]") -> "Callable[..., Tensor]":
-    """Return the loss, which is a `UserError` where it does not return a scalar."""
+    """Return the loss, wrapped so that it raises a `UserError` where it does not return a scalar."""
 
     def compute(*tensors: "Tensor") -> "Tensor":
         """Return the loss of a batch."""
@@ -194,7 +194,7 @@ def _require_scalar(name: str, result: object) -> None:
 
 
 def describe_import_error(error: BaseException, path: Path) -> str:
-    """Return an error of a plugin's import, and how it may have several modules if it imports one beside its file."""
+    """Return an error of a plugin's import, with a hint to use a package if it imports a module next to its file."""
     said = f"{type(error).__name__}: {error}"
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return said
@@ -205,24 +205,24 @@ def describe_import_error(error: BaseException, path: Path) -> str:
 
 
 def format_traceback(error: BaseException, plugins: Iterable[Plugin] | None = None) -> str:
-    """Return an unexpected error's traceback; where it was raised below a plugin, the message names the plugin's line.
+    """Return an unexpected error's traceback; if it was raised in a plugin, the message names the plugin's line.
 
-    `KeyError: 'oh' (my_losses.py:7)`; of a message of several lines it is the first that does.
+    `KeyError: 'oh' (my_losses.py:7)`; in a message of several lines, the first line names it.
 
     Args:
-        plugins: those that are looked for; None: all that are loaded.
+        plugins: the plugins that are looked for; None: all loaded ones.
     """
     text = "".join(traceback.format_exception(error)).rstrip("\n")
     place = _find_line(error, list_loaded_plugins() if plugins is None else list(plugins))
     message = "".join(traceback.format_exception_only(error)).rstrip("\n")
     first, *others = message.splitlines()
-    if not others or isinstance(error, SyntaxError):  # whose message is its last line
+    if not others or isinstance(error, SyntaxError):  # a SyntaxError's message is its last line
         return f"{text}{place}\n"
     return "\n".join([text.removesuffix(message) + first + place, *others, ""])
 
 
 def _find_line(error: BaseException, plugins: list[Plugin]) -> str:
-    """Return the innermost line of an error that is in a plugin, as ` (<file>:<line>)`; empty without one."""
+    """Return an error's innermost line that is in a plugin, as ` (<file>:<line>)`; empty without one."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         for plugin in plugins:

@@ -1,4 +1,4 @@
-"""Check what a user's plugin returns where nothing else does: stages that it plans, searches, and lists of runs."""
+"""Check results of a user's plugin that nothing else checks: stages that it plans, searches, and lists of runs."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -14,16 +14,16 @@ if TYPE_CHECKING:  # planning, which loads plugins, reads no vectors
     from tandem.retrieval.exact import Array
     from tandem.store.artifact import Artifact
 
-_AUTO = "auto"  # of `execution.engine`
+_AUTO = "auto"  # a value of `execution.engine`
 
 
 def wrap_entry(decorator: str, name: str, entry: Any, plans: str = "") -> Any:
-    """Return what a plugin registers under a decorator, with a check of what it returns where there is one.
+    """Return what a plugin registers under a decorator, wrapped in a check of its results where there is one.
 
     Args:
-        plans: of a function that plans one stage, the arguments that it is called with; otherwise empty.
+        plans: for a function that plans one stage, the arguments that it is called with; otherwise empty.
     Raises:
-        UserError: it cannot be called as such a function is, or is no view where one is needed.
+        UserError: it cannot be called with these arguments, or it is not a view although the decorator needs one.
     """
     if plans and callable(entry):
         return _check_stages(decorator, name, entry, plans)
@@ -99,7 +99,7 @@ def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:
 
     @wraps(start)
     def open_engine() -> Any:
-        """Return the engine, whose searches are checked."""
+        """Return the engine, wrapped so that its searches are checked."""
         from tandem.retrieval.exact import SearchEngine
 
         engine = start()
@@ -125,7 +125,7 @@ def _check_engine(name: str, start: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _find_error(keys: Any, queries: int, depth: int, stretches: "Stretches") -> str | None:
-    """Return what is wrong with an engine's packed pairs; None if they are exact search's in form."""
+    """Return what is wrong with an engine's packed pairs; None if they have the form of exact search's."""
     import numpy as np
 
     from tandem.retrieval.exact import unpack_keys
@@ -143,7 +143,7 @@ def _find_error(keys: Any, queries: int, depth: int, stretches: "Stretches") -> 
             f"found {fewest} passages of a query; exact search finds {min(depth, stretches.rows)}"
         )
     ranks = unpack_keys(keys)[1]
-    places = np.where(keys > 0, ranks, -1 - np.arange(depth))  # what is no pair is no passage twice
+    places = np.where(keys > 0, ranks, -1 - np.arange(depth))  # missing pairs differ
     if places.max(initial=0) >= len(stretches.ranks):
         return f"found a passage of rank {places.max()}, but there are {len(stretches.ranks)}"
     if (np.diff(np.sort(places, axis=1), axis=1) == 0).any():
@@ -154,10 +154,10 @@ def _find_error(keys: Any, queries: int, depth: int, stretches: "Stretches") -> 
 def check_listed_rows(
     key: str, lists: "Iterable[RankedRows]", dataset: "Artifact"
 ) -> "Iterator[RankedRows]":
-    """Yield the lists of a run that a plugin's stage writes.
+    """Yield the lists of a run written by a plugin's stage.
 
     Raises:
-        UserError: a query comes twice, or its passages are not different rows of the corpus with a score each.
+        UserError: a query occurs twice, or its passages are not different rows of the corpus with a score each.
     """
     import numpy as np
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Import a plugin's file from the bytes that its digest is of."""
+"""Import a plugin's file from exactly the bytes whose digest was taken."""
 
 import sys
 from importlib.machinery import SourceFileLoader
@@ -10,9 +10,9 @@ from tandem.errors import UserError
 
 
 class _BytesLoader(SourceFileLoader):
-    """Load some bytes as the source of a file.
+    """Loads given bytes as the source of a file.
 
-    Python would run what it has compiled earlier, where a file's size and time are those of that one.
+    Python itself would run earlier compiled code if the file's size and time are those of the compiled one.
     """
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
@@ -20,7 +20,7 @@ class _BytesLoader(SourceFileLoader):
         self._source = source
 
     def path_stats(self, path: str) -> dict[str, int]:
-        """Say that there is no time by which something compiled could be chosen."""
+        """Raise an `OSError`, so that Python knows no time by which it would choose compiled code."""
         raise OSError(f"{path}: is loaded from memory")
 
     def get_data(self, path: str) -> bytes:

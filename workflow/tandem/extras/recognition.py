@@ -1,4 +1,4 @@
-"""Recognise the format of files by their names, and where names do not tell by their beginnings."""
+"""Recognise the format of files by their names, and where names do not suffice by their first bytes."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = FolderListing.of([Path(name) for name in data])
     formats = [name for name in dataset_format if sources()[name].reads_files]
-    # first `beir`, whose names of files are the surest
+    # `beir` first: the names of its files are the most certain sign
     formats.sort(key=lambda name: (name == LAST_RESORT, name != "beir"))
     for source in formats:
         keys = dataset_format[source].recognise(listing)

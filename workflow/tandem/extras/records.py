@@ -1,4 +1,4 @@
-"""Further records of files: rows of CSV, items of JSON arrays, and what the beginning or the end of a file says.
+"""Further records of files: rows of CSV, items of JSON arrays, and what the start or the end of a file reveals.
 
 Files are read as by `data.reading`. Planning looks at the beginnings of files: nothing here imports numpy.
 """
@@ -27,14 +27,14 @@ from tandem.data.reading import (
 )
 from tandem.errors import UserError
 
-_BEGINNING_BYTES = 4096  # bytes that say what a file is
-csv.field_size_limit(LONGEST_LINE)  # of the process; 128 KiB without it
+_BEGINNING_BYTES = 4096  # bytes by which a file's format is recognised
+csv.field_size_limit(LONGEST_LINE)  # for the whole process; the default is 128 KiB
 # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
 DEEPEST_ITEM = 500
 
 
 def get_member_name(path: Path) -> str:
-    """Return the name that says what a file is: that without the end of its packing, or of a zip archive's one file."""
+    """Return the name that shows what a file is: without its packing's suffix, or the one in a zip archive."""
     name = strip_packing(path.name)
     if name.lower().endswith(".zip") and identify_packing(path) == "zip":
         _, member = find_member(path)
@@ -47,14 +47,14 @@ def read_beginning(path: Path) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read1(_BEGINNING_BYTES).removeprefix(BOM).lstrip()
-    except PACKING_ERRORS:  # reading it whole says where
+    except PACKING_ERRORS:  # reading the whole file reports where
         return b""
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines that `iterate_lines` gives, without blank ones at the end, which are not records."""
+    """Count the lines that `iterate_lines` yields, without blank ones at the end, which are not records."""
     count = 0  # line ends before the last byte that is not a white space
-    blank = 0  # line ends behind it
+    blank = 0  # line ends after it
     begun = False
     with open_bytes(path) as file:
         try:
@@ -98,11 +98,11 @@ def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, J
     """Yield (`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
 
     Args:
-        deepest: brackets that may stand open in an item.
+        deepest: how many brackets may be open at once in an item.
     Raises:
-        UserError: no array, invalid JSON, a member that is not an object, deep nesting, or a broken packed file.
+        UserError: not an array, invalid JSON, a member that is not an object, deep nesting, or a broken packed file.
     """
-    import ijson  # which planning does without
+    import ijson  # planning does not need it
 
     number = 0
     with open_bytes(path) as file:
@@ -135,9 +135,9 @@ def read_items(path: Path, deepest: int = DEEPEST_ITEM) -> Iterator[tuple[str, J
 
 
 class _Shallow:
-    """Read a file, behind what was read of it already, until an item is longer or deeper than one may be.
+    """Reads a file, after the part of it that was read already, until an item is longer or deeper than allowed.
 
-    `open` and `bytes` are set to 0 after each item. Brackets inside texts count too: the limits are far from what an
+    `open` and `bytes` are set to 0 after each item. Brackets inside texts count too: the limits are far above what an
     item needs.
     """
 

@@ -45,7 +45,7 @@ _SUMMED_STAGES: dict[str, Callable[[Kind], bool]] = {
     "encoding": lambda kind: kind.vectors == "text",
     "re-ranking": lambda kind: kind.scoring.by == "cross",
 }
-_NAIVE_SHARE = 0.13  # of the peak: a joint step with naive micro-batches, as measured
+_NAIVE_SHARE = 0.13  # share of the peak, as measured: a joint step with naive micro-batches
 BEGIN = "<!-- written by `python -m tandem.extras.reference` -->"
 END = "<!-- until here -->"
 COSTS = "docs/estimates.md"
@@ -54,7 +54,7 @@ COSTS = "docs/estimates.md"
 def render_commands() -> str:
     """Return the page of all commands with their flags, as `--help` has them."""
     tandem = app()
-    del tandem["--install-completion"]  # its text names the running program
+    del tandem["--install-completion"]  # its help text names the running program
     body = tandem.generate_docs().partition("## Table of Contents")
     return f"# Commands\n\n{_NOTE}\n{body[1]}{body[2].rstrip()}\n"
 
@@ -145,7 +145,7 @@ def _require_described(name: str, loss: Callable[..., Any]) -> None:
 def render_costs() -> str:
     """Return the page of estimates with the table of today: costs at the papers' sizes on one H200.
 
-    The joint training is listed also as a naive loop computes it.
+    The joint training is also listed as a naive loop computes it.
     """
     text = (ROOT / COSTS).read_text(encoding="utf-8")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]

@@ -1,4 +1,4 @@
-"""What is generated from the models: JSON schemas for editors (config/schema/) and docs/configuration.md.
+"""Pages generated from the models: JSON schemas for editors (config/schema/) and docs/configuration.md.
 
 `make reference` writes them; a test compares them with the models.
 """
@@ -23,8 +23,8 @@ from tandem.config.table_layouts import LAYOUT_FILES, Band
 from tandem.config.training import Train
 from tandem.plugins import load_contrib
 
-Schema = dict[str, Any]  # JSON schema, which leaves the program as it is
-# Base classes whose keys the reference lists once for all that share them, beside those of sources of encoders.
+Schema = dict[str, Any]  # a JSON schema that the program writes
+# Base classes whose keys the reference lists once for all their subclasses, in addition to those of encoders' sources.
 _COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, Index)
 _HEAD = """# All configuration keys
 
@@ -39,7 +39,7 @@ An absent key has its default; *required* keys have none. `null` is allowed wher
 
 @cache
 def list_entries() -> dict[str, tuple[type[Section], ...]]:
-    """Return the blocks of the configuration whose entries are of several classes, with these."""
+    """Return the blocks of the configuration whose entries are of several classes, with these classes."""
     load_contrib()
     made = [model for source in ENCODER_SOURCES.values() for model in source.models.values()]
     return {
@@ -56,7 +56,7 @@ def list_entries() -> dict[str, tuple[type[Section], ...]]:
 
 
 def list_files() -> dict[str, tuple[type[Section], str]]:
-    """Return what a user may write into a file of its own; see `LAYOUT_FILES`."""
+    """Return the files that a user may write on their own; see `LAYOUT_FILES`."""
     load_contrib()
     return dict(LAYOUT_FILES)
 
@@ -94,7 +94,7 @@ def schemas() -> dict[str, Schema]:
 def _configuration() -> type[Settings]:
     """Return the settings with the classes of each block's entries.
 
-    A model may be null, which leaves a recipe's out.
+    A model may be null, which leaves out a recipe's model.
     """
     blocks: dict[str, Any] = {}
     for block, entries in list_entries().items():
@@ -113,7 +113,7 @@ def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
 
 
 def _without(schema: Any, key: str, kind: type) -> Any:
-    """Return a schema without a keyword; a property of that name, which has a schema, stays."""
+    """Return a schema without a keyword; a property of that name stays: its value is a schema."""
     if isinstance(schema, dict):
         return {
             k: _without(v, key, kind)
@@ -151,7 +151,7 @@ class _Page:
     ) -> None:
         """List a section's keys, then those of the sections in it.
 
-        Keys of `base` are listed elsewhere, but for those that have another default here.
+        Keys of `base` are listed elsewhere; here only those with another default.
         """
         listed = {name: _default(field) for name, field in base.model_fields.items()}
         fields = {
@@ -178,7 +178,7 @@ class _Page:
     def part(self, place: str, section: type[Section], depth: int) -> None:
         """Return a heading and a section's keys, unless they are listed already.
 
-        Those that it shares with others come first.
+        The keys that it shares with others come first.
         """
         if section in self.places:
             heading = f"{'#' * depth} `{place}`"
@@ -209,7 +209,7 @@ class _Page:
 
 
 def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
-    """Return the sections within a type, with what stands for their names or numbers in a path."""
+    """Return the sections within a type, with the placeholders of their names or numbers in a path."""
     sections: list[tuple[str, type[Section]]] = []
     for branch in branches(annotation):
         if isinstance(branch, type) and issubclass(branch, Section):
@@ -268,7 +268,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _broken(value: object, depth: int, indent: str = "") -> str:
-    """Return JSON with objects broken into lines down to a depth: readable, and with readable differences."""
+    """Return JSON with objects broken into lines down to a depth, so that it and its diffs are readable."""
     if not isinstance(value, dict) or depth == 0 or len(json.dumps(value)) <= 100:
         return json.dumps(value, ensure_ascii=False)
     lines = [

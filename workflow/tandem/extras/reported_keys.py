@@ -1,4 +1,4 @@
-"""Keys by which models learn from, or runs are chosen by, queries whose scores are reported."""
+"""Keys by which models learn from queries whose scores are reported, or runs are chosen by them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ _Queries = tuple[str, str]  # dataset, split
 def list_optimistic_keys(plan: Plan, shown: Iterable[Stage]) -> list[str]:
     """Return a line for each key by which a stage learns from, or is chosen by, queries that it is scored on.
 
-    Of what is shown and is no score, the queries that the configuration reports count.
+    If an output is not a score, the queries whose scores the configuration reports count for it.
     """
     lines: dict[str, None] = {}
     for stage in split_groups(shown):
@@ -29,7 +29,7 @@ def list_optimistic_keys(plan: Plan, shown: Iterable[Stage]) -> list[str]:
 
 
 def _list_keys(plan: Plan, stage: Stage) -> Iterator[tuple[str, _Queries]]:
-    """Yield each key by which a stage learns from queries or is chosen by them, and these."""
+    """Yield each key by which a stage learns from queries or is chosen by them, and these queries."""
     if stage.declared.split_key:
         key = stage.declared.split_key.format(name=stage.system)
         yield key, (stage.dataset, stage.values["split"])

@@ -1,4 +1,4 @@
-"""Indexes of stored vectors as packages share them: how a built one is opened, searched, served and compared.
+"""Indexes of stored vectors as packages share them: how a built index is opened, searched, served and compared.
 
 A package that builds indexes registers the first three under its kind of stage; late interaction searches through them.
 """
@@ -18,30 +18,30 @@ if TYPE_CHECKING:  # planning registers here, and reads no vectors
     from tandem.data.rows import Rows
     from tandem.retrieval.exact import Array, BestPassages
 
-COPIES_FILE = "copies.npy"  # of an index whose equal vectors stand in it once: which do
-# passages per query that FAISS retrieves on a GPU, and lists that it searches there
+COPIES_FILE = "copies.npy"  # which vectors an index stores, if it stores equal ones once
+# limits of FAISS on a GPU: passages retrieved per query, and inverted lists searched
 MOST_ON_GPU = 2048
 
 
 class SearchedIndex(Protocol):
-    """Search stored vectors by an index's own scores, and read them back.
+    """An index that searches stored vectors by its own scores, and reads them back.
 
     Attributes:
         rows: the number of vectors.
-        gpu: how GPUs share it, `NONE` without any; an index on a GPU is not read back.
+        gpu: how GPUs share it; `NONE` without GPUs. An index on a GPU is not read back.
     """
 
     rows: int
     gpu: str
 
     def tune(self, nprobe: int | None, ef_search: int | None) -> None:
-        """Set how much of the index a search looks at; None leaves its own value."""
+        """Set how much of the index a search looks at; None keeps the index's own value."""
 
     def search(self, queries: "Floats", k: int) -> "tuple[Floats, Rows]":
-        """Return scores and rows of the `k` best of each query, best first; row -1 where there is no further one."""
+        """Return scores and rows of the `k` best of each query, best first; row -1 where there are no more."""
 
     def decode(self, rows: "Rows") -> "Floats":
-        """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim)."""
+        """Return the vectors that the index's codes represent, for rows in any order, shape (rows, dim)."""
 
 
 class RankedSearch(Protocol):
@@ -59,23 +59,23 @@ opened_index: Registry[Callable[..., SearchedIndex]] = Registry(
 served_index: Registry[Callable[..., RankedSearch]] = Registry(
     "served index", "served_index", "extras.searched_indexes", decides=False
 )
-# By the same kind: `(stage, setting) -> size`, an index in numbers, of which its costs follow.
+# By the same kind: `(stage, setting) -> size`, the numbers about an index that determine its costs.
 index_size: Registry[Callable[..., Any]] = Registry(
     "size of an index", "index_size", "extras.searched_indexes", decides=False
 )
-# By `Kind.vectors`: `(job) -> searches` that the stage `tradeoffs` compares, as `VectorSearches` of its package are.
+# By `Kind.vectors`: `(job) -> searches`, such as a package's `VectorSearches`, which the stage `tradeoffs` compares.
 compared_searches: Registry[Callable[..., Any]] = Registry(
     "compared search", "compared_searches", "extras.searched_indexes", decides=False
 )
-# By `Representation.encoding`, of what is not stored as vectors: `(ctx, options, model, split) -> stage` that measures
-# the searches of a dual encoder against one another in the place of `tradeoffs`; `options` are those of that key.
+# By `Representation.encoding`, for encodings not stored as vectors: `(ctx, options, model, split) -> stage` that
+# compares the searches of a dual encoder in place of `tradeoffs`; `options` are those of that key.
 plans_comparison: Registry[Callable[..., Stage]] = Registry(
     "plan of a comparison", "plans_comparison", "extras.searched_indexes", decides=False
 )
 
 
 def space_evenly(rows: int, most: int) -> "Array":
-    """Return `most` of so many rows, or all, evenly spaced.
+    """Return `most` of `rows` row numbers, evenly spaced, or all of them.
 
     >>> space_evenly(10, 4).tolist()
     [0, 2, 5, 7]
@@ -85,7 +85,7 @@ def space_evenly(rows: int, most: int) -> "Array":
 
 
 class ShortLists:
-    """Count the lists of a search that are shorter than `depth`, where exact search would find as many."""
+    """Counts the lists of a search that are shorter than `depth`, where exact search would find that many."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -102,7 +102,7 @@ class ShortLists:
             yield query, rows, scores
 
     def warn(self, job: Job[Any], draft: Draft, remedy: str) -> None:
-        """Warn of those that were counted."""
+        """Warn of the short lists that were counted."""
         if self.short:
             short = (
                 f"{self.short:,} of {self.lists:,} queries have fewer than {self.depth:,} passages"

@@ -1,6 +1,6 @@
-"""What `tandem search` asks of packages: answers about stored vectors of passages, and one list of several.
+"""What packages contribute to `tandem search`: answers about stored vectors of passages, and one list out of several.
 
-One query at a time; vectors are asked in a worker.
+Queries come one at a time; vectors are searched in a worker.
 """
 
 from abc import ABC, abstractmethod
@@ -25,14 +25,14 @@ WORKER_THREADS = count_usable_cores()
 
 
 def require_pieces(tokens: Artifact, what: str) -> None:
-    """Refuse token ids that count the words of their own texts: `what` reads others, by a vocabulary."""
+    """Refuse token ids that number the words of their own texts: `what` reads ids of a vocabulary's pieces."""
     if isinstance(Tokens.open(tokens).template, WordTemplate):
         problem = f"{tokens.folder}: holds words by their characters, which {what} does not read"
         raise UserError(f"{problem}; make the queries a dataset, and search it by a table's run")
 
 
 class PartQuestion(TypedDict, total=False):
-    """Hold what a question asks of a part, by its key; which of the other fields it has depends on the role."""
+    """The fields of a question to a part, by key; which of the optional ones are set depends on the part's role."""
 
     part: str
     query: str
@@ -43,12 +43,12 @@ class PartQuestion(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Served:
-    """Hold a part in its worker."""
+    """A part of the search, in its worker."""
 
     column: str  # `BM25`, `DE` or `CE`
-    params: Json  # its stage's; of a dual encoder also those of its vectors
-    inputs: dict[str, Artifact]  # what it reads, by role
-    count: int  # parts that share the process
+    params: Json  # the stage's parameters; for a dual encoder also those of its vectors
+    inputs: dict[str, Artifact]  # the inputs that it reads, by role
+    count: int  # number of parts that share the process
 
     def params_as(self, model: type[_ParamsType]) -> _ParamsType:
         """Return the part's parameters that are fields of `model`."""
@@ -58,7 +58,7 @@ class Served:
 
 
 class Searched(ABC):
-    """Search passages by the `vector` that a dual encoder makes of a query."""
+    """Searches passages by the `vector` that a dual encoder computes for a query."""
 
     def __init__(self, part: Served) -> None:
         self.order = PassageOrder(part.inputs["dataset"])
@@ -83,8 +83,8 @@ class Searched(ABC):
 served_search: Registry[type[Searched]] = Registry(
     "served search", "served_search", "extras.serving", decides=False
 )
-# By kind of stage that makes one run of several: `(stage, lists, scored) -> (documents, scores)`, best first, of one
-# query's lists of documents and scores; `scored` says down to which rank each list's scores mean something.
+# By kind of stage that makes one run of several: `(stage, lists, scored) -> (documents, scores)`, best first, from a
+# query's lists of documents and scores; `scored` names for each list the rank down to which its scores are meaningful.
 served_fusion: Registry[Callable[..., tuple[list[str], Floats]]] = Registry(
     "served fusion", "served_fusion", "extras.serving", decides=False
 )

@@ -1,7 +1,7 @@
 """Compute batches side by side on a CPU, each on its share of the threads.
 
 Threads that share every operation wait for one another after each, and many operations keep only one of them busy.
-Threads that compute a batch each do not wait: docs/speed.md has how much more they do.
+Threads that compute a batch each do not wait: docs/speed.md shows how much more they achieve.
 """
 
 import os
@@ -27,17 +27,17 @@ _MOST_WORKERS = 8
 
 @cache
 def _open_workers(count: int, process: int) -> ThreadPoolExecutor:
-    """Return threads that stay; a forked process has none of its parent's and opens its own."""
+    """Return threads that stay open; a forked process inherits none of its parent's threads and opens its own."""
     return ThreadPoolExecutor(count, f"batches-{process}")
 
 
 def map_side_by_side(
     compute: Callable[[_Item], _Result], items: Sequence[_Item]
 ) -> Iterator[_Result]:
-    """Yield the result of each item, in order; on a CPU as many at once as torch has threads here.
+    """Yield the result of each item, in order; on a CPU as many are computed at once as torch has threads here.
 
     Args:
-        compute: must not draw random numbers; gradients are recorded as where this is called.
+        compute: must not draw random numbers; it records gradients if the caller does.
     """
     threads = torch.get_num_threads()
     count = min(threads, len(items), _MOST_WORKERS)
@@ -49,7 +49,7 @@ def map_side_by_side(
 
     def run(item: _Item) -> _Result:
         """Compute an item on this thread's share, in the modes of the caller's thread, which threads do not inherit."""
-        torch.set_num_threads(threads // count)  # of this thread's operations alone
+        torch.set_num_threads(threads // count)  # for this thread's operations only
         with torch.inference_mode(infers), torch.set_grad_enabled(learns):
             return compute(item)
 
@@ -57,7 +57,7 @@ def map_side_by_side(
     begun: deque[Future[_Result]] = deque()
     try:
         for item in items:
-            # One is always waiting for a thread; more would only be results, and memory, that wait to be read.
+            # One item is always waiting for a thread. More would only be results that wait to be read, and need memory.
             if len(begun) > count:
                 yield begun.popleft().result()
             begun.append(workers.submit(run, item))
@@ -71,7 +71,7 @@ def map_side_by_side(
 def is_side_by_side(job: Job[ModelParams]) -> bool:
     """Return whether a training's micro-batches are computed side by side: on a CPU, where nothing is random in them.
 
-    Threads would draw dropout's numbers from one generator, in any order. What is compiled is computed in turn, too.
+    Threads would draw dropout's numbers from one generator, in any order. Compiled models are computed in turn, too.
     """
     train: Any = job.params.train
     parts = [getattr(train, "retriever", None), getattr(train, "reranker", None)]
@@ -86,7 +86,7 @@ def carry_gradients(
     """Carry the gradients of batches' values into the weights, which add them up in the order of the batches.
 
     Args:
-        values: with their graphs; or a function that computes those of a batch, given by its number.
+        values: the values with their graphs; or a function that computes those of a batch, by its number.
     """
 
     def differentiate(number: int) -> list[tuple[Tensor, Tensor]]:
@@ -126,7 +126,7 @@ def find_weights(value: Tensor) -> list[Tensor]:
 
 
 def add_gradients(gradients: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Add to each weight's gradient; what comes first becomes the gradient itself, unless others have it, too."""
+    """Add to each weight's gradient; the first addend becomes the gradient itself, unless others hold it, too."""
     seen: set[int] = set()
     for weight, gradient in gradients:
         address = gradient.data_ptr()

@@ -1,4 +1,4 @@
-"""Which split the name of a file says."""
+"""Which split the name of a file means."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _WORD = re.compile(r"[a-z]+\d*|\d+")
 
 
 def read_split(path: Path) -> str:
-    """Return the split whose judgements a file of BEIR's layout holds, by its name.
+    """Return the split whose judgements a file of BEIR's layout holds, from its name.
 
     A `UserError` for any other name.
     """
@@ -29,7 +29,7 @@ def read_split(path: Path) -> str:
 
 
 def group_qrels(paths: Iterable[Path]) -> dict[str, Path]:
-    """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
+    """Return split → file of its judgements, in the order of splits; a `UserError` where two files have one split."""
     files: dict[str, Path] = {}
     for path in paths:
         split = read_split(path)
@@ -45,7 +45,7 @@ def split_name(name: str) -> list[str]:
 
 
 def find_splits(name: str) -> list[str]:
-    """Return the splits that the words of a path name, a number behind them or not.
+    """Return the splits that the words of a path name, with or without a number after them.
 
     >>> find_splits("dev2/qrels-train100k.tsv")
     ['dev', 'train']
@@ -55,7 +55,7 @@ def find_splits(name: str) -> list[str]:
 
 
 def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Split → names of files, by the first word in a name that names a split; without such a word it is `test`."""
+    """Return split → names of files, by the first word in a name that is a split; names without one are `test`."""
     splits: dict[str, list[str]] = {}
     for name in names:
         split = next(iter(find_splits(name)), "test")
@@ -64,7 +64,7 @@ def group_by_split(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def match_by_split(names: Iterable[str]) -> dict[str, str]:
-    """Return split → file by its name; a `UserError` where a split would have several."""
+    """Return split → file by its name; a `UserError` if a split would have several."""
     splits = group_by_split(names)
     for split, files in splits.items():
         if len(files) > 1:

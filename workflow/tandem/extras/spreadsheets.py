@@ -1,4 +1,4 @@
-"""Sheets that people fill in: CSV that spreadsheets open safely, read back whatever spreadsheet saved it."""
+"""Sheets that people fill in: CSV that spreadsheets open safely, and that is read back whatever program saved it."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,19 +9,19 @@ from tandem.data.reading import iterate_lines
 from tandem.errors import UserError
 from tandem.store.files import csv_text
 
-CHARACTERS_PER_PASSAGE = 4000  # of a passage; a spreadsheet's cell ends at 32,767
-FORMULA_MARKS = ("=", "+", "-", "@")  # a cell that begins so is computed by spreadsheets
+CHARACTERS_PER_PASSAGE = 4000  # of a passage; a spreadsheet's cell holds at most 32,767
+FORMULA_MARKS = ("=", "+", "-", "@")  # spreadsheets compute a cell that begins with one
 ID_COLUMNS = ("query_id", "doc_id")
 _DELIMITERS = ",;\t"  # as spreadsheets of different countries save CSV
 
 
 def join_lines(text: str) -> str:
-    """Return a text with single spaces for white space, so that a row is a line."""
+    """Return a text with its white space replaced by single spaces, so that a row is a line."""
     return " ".join(text.split())
 
 
 def escape_formula(text: str) -> str:
-    """Return a text with an apostrophe before what a spreadsheet would take for the beginning of a formula."""
+    """Return a text, with an apostrophe before it if a spreadsheet would take its beginning for a formula."""
     return f"'{text}" if text.startswith(FORMULA_MARKS) else text
 
 
@@ -43,7 +43,7 @@ def unescape_id(cell: str) -> str:
 
 
 def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a sheet in UTF-8 with a byte-order mark, without which Excel takes it for another encoding.
+    """Write a sheet in UTF-8 with a byte-order mark; Excel would assume another encoding without it.
 
     Ids are written so that no spreadsheet computes them; `escape_formula` does the same for texts.
     """
@@ -58,10 +58,10 @@ def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 def read_filled_rows(
     path: Path, columns: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of some columns of each row of a filled sheet, stripped, ids as they were; no empty rows.
+    """Yield number and cells of some columns of each row of a filled sheet, stripped, ids unescaped; no empty rows.
 
-    Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for what is no CSV file in
-    UTF-8, a missing column, or a row with too few.
+    Cells of `optional` columns follow, empty where the sheet lacks the column. A `UserError` for a file that is not CSV
+    in UTF-8, a missing column, or a row with too few cells.
     """
     text = (f"{line}\n" for _, line in iterate_lines(path))
     first = next(text, "")

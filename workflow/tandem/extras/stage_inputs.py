@@ -7,10 +7,10 @@ from tandem.store.artifact import Artifact
 
 
 class StageInputs(dict[str, Artifact]):
-    """Hold the inputs of a stage by role; one that is read and was not given is a `UserError` that names its flag.
+    """The inputs of a stage by role; reading an input that was not given raises a `UserError` that names its flag.
 
     Args:
-        kind: of stage.
+        kind: the kind of stage.
     """
 
     def __init__(self, kind: str, artifacts: Mapping[str, Artifact]) -> None:

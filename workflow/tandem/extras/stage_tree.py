@@ -1,4 +1,4 @@
-"""The tree of stages above a number, each spelled out once."""
+"""The tree of stages behind a number, each spelled out once."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tandem.store.lineage import BuiltStage
 
 @dataclass(frozen=True)
 class Node:
-    """A stage in the tree above a number; the stages above it are left out where it occurs again (`repeated`)."""
+    """A stage in the tree behind a number. Where it occurs again (`repeated`), the stages above it are left out."""
 
     stage: BuiltStage
     roles: list[str]
@@ -16,11 +16,11 @@ class Node:
 
 
 def tree(stages: dict[str, BuiltStage], key: str) -> Node:
-    """Return the tree above a stage, each stage spelled out where it occurs first."""
+    """Return the tree above a stage; each stage is spelled out where it occurs first."""
     visited: set[str] = set()
 
     def grow(key: str, roles: list[str]) -> Node:
-        """Return the tree of a stage that stands below another in these roles."""
+        """Return the tree of a stage; in these roles it is the input of the stage below it."""
         repeated = key in visited
         visited.add(key)
         inputs: dict[str, list[str]] = {}

@@ -13,7 +13,7 @@ SweepPoint = dict[str, object]  # dotted path → value
 
 
 class SweepHeader(Model):
-    """Hold what is known of a sweep before it is measured."""
+    """What is known of a sweep before it is measured."""
 
     name: str
     title: str | None
@@ -29,18 +29,18 @@ class SweepHeader(Model):
 
 @dataclass(frozen=True)
 class SweepLine:
-    """Hold a system's value of a measure at a point; all but p in percent, or as the measure has it."""
+    """A system's value of a measure at a point; all numbers but p are in percent, or in the measure's own unit."""
 
     point: SweepPoint
     system: str
     measure: str
-    runs: int  # how many different runs the mean is over: 1 where no seed touches the system
+    runs: int  # number of different runs in the mean: 1 where no seed affects the system
     value: float  # mean over runs and queries
     # standard deviation of the runs' means, n - 1 in the denominator; None for one run
     sd: float | None
     low: float  # 95 % bootstrap interval over queries, of each query's mean over runs
     high: float
-    # from the same system at the baseline; None at the baseline and where it is the same run
+    # difference from the same system at the baseline; None at the baseline and where it is the same run
     change: float | None
     p: float | None  # of the test of that difference, Holm-corrected over the measure's comparisons
     printed: float | None  # a paper's value
@@ -48,9 +48,9 @@ class SweepLine:
 
 
 class SweepResult(SweepHeader):
-    """Hold a sweep with its numbers; `runs` has the origins by key of the run.
+    """A sweep with its numbers; `runs` holds the origins by key of the run.
 
-    `not_percent` are the measures that are not shares, whose values are written as they are.
+    `not_percent` are the measures that are not shares; their values are written unscaled.
     """
 
     title: str
@@ -68,7 +68,7 @@ class SweepResult(SweepHeader):
 
     @property
     def caption(self) -> str:
-        """Return what it was measured on, with how many seeds, and against what it was tested."""
+        """Return a caption: what the sweep was measured on, with how many seeds, and what it was tested against."""
         stand_in = (
             f" (stands in for {self.stands_in_for}: not comparable in level)"
             if self.stands_in_for
@@ -85,7 +85,9 @@ class SweepResult(SweepHeader):
 
 
 def shorten_path(path: str) -> str:
-    """Return a path without what readers can guess: `rocketqav2.list_size` for `models.rocketqav2.train.list_size`."""
+    """Return a path without parts that readers can guess: `rocketqav2.list_size` for
+    `models.rocketqav2.train.list_size`.
+    """
     return path.removeprefix("models.").replace(".train.", ".")
 
 
@@ -102,6 +104,6 @@ def format_path_value(value: object) -> str:
 
 
 def read_result(path: Path) -> SweepResult:
-    """Read the sweep that the command `sweep` wrote."""
+    """Read a sweep that the command `sweep` wrote."""
     missing = f"`snakemake sweep_{path.stem}` writes it"
     return read_result_json(SweepResult, path, missing, "not a sweep written by `tandem sweep`")

@@ -1,4 +1,4 @@
-"""What a command line names: configurations with their plans, and artifacts as they lie below a folder."""
+"""What a command line names: configurations with their plans, and artifacts in the folders below a root."""
 
 import glob
 import json
@@ -30,21 +30,21 @@ from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 from tandem.store.files import is_locked, is_partial
 
 RESULTS = Path("results")
-KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
-PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's scores
-ORDER = "order"  # the same: the order of a dataset's ids
+KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # the Snakefile has the same constraint
+PAIRS = "pairs"  # next to the kinds of a dataset: stores of a cross-encoder's scores
+ORDER = "order"  # also next to them: the order of a dataset's ids
 STORE = "store.json"
 DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
-_FOLDER_DEPTH = 4  # folders between a bundle's and an artifact's
+_FOLDER_DEPTH = 4  # folders between a bundle's folder and an artifact's
 CONFIGURATION_SUFFIXES = (".yaml", ".yml", ".json")  # suffixes of a configuration's files
 # flags that are written with their value
 _FLAGS_WITH_VALUE = ("--configfile=", "--configfiles=", "--config=")
-ALIVE_SECONDS = 120.0  # seconds: a job that has written its progress since is running
+ALIVE_SECONDS = 120.0  # a job is running if it wrote its progress within so many seconds
 
 
 @dataclass
 class Configuration:
-    """Hold a configuration as Snakemake gets it: YAML files upon config/config.yaml, then `key=value` words."""
+    """A configuration as Snakemake gets it: YAML files on top of config/config.yaml, then `key=value` words."""
 
     files: list[Path] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
@@ -69,27 +69,27 @@ class Configuration:
         return FullPlan(self.config(), ROOT, views_folder(self.files))
 
     def on_dataset(self, name: str | None) -> "Configuration":
-        """Return the same with another dataset; None: with its own."""
+        """Return the same configuration with another dataset; None: with its own."""
         override = [format_dataset_override(name)] if name else []
         return Configuration(self.files, [*self.values, *override])
 
     @property
     def words(self) -> list[str]:
-        """Return the same on Snakemake's command line."""
+        """Return the same configuration on Snakemake's command line."""
         files = ["--configfile", *map(str, self.files)] if self.files else []
         return [*files, *(["--config", *self.values] if self.values else [])]
 
     @property
     def name(self) -> str:
-        """Return what it is called in messages, without secrets."""
+        """Return the configuration's name for messages, without secrets."""
         return str(
             redacted(" ".join([*map(str, self.files), *self.values]) or "config/config.yaml")
         )
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """Return the command, to be shown, that builds files; it has `***` for the secrets of `--config`.
+        """Return the command that builds files, to be shown; it has `***` in place of the secrets of `--config`.
 
-        `system` is one that no table of the configuration names.
+        `system` is a system that no table of the configuration names.
         """
         own = Configuration(
             self.files, [*self.values, *([f"systems=[{system}]"] if system else [])]
@@ -123,9 +123,9 @@ Configurations = Annotated[
 
 
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
-    """Return configurations on a command line, as `Configurations` describes them, and the other words.
+    """Return the configurations of a command line, as `Configurations` describes them, and the other words.
 
-    What stands behind `--` is none: a query may begin with `-`.
+    Words after `--` are not configurations: a query may begin with `-`.
     """
     if "--" in words:
         end = words.index("--")
@@ -166,10 +166,10 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
 def choose_configuration(
     configurations: Sequence[Configuration], files: Iterable[Path], done: str
 ) -> Configuration:
-    """Return the one configuration of a command line; files that stand there without a flag come first.
+    """Return the one configuration of a command line; files that are given without a flag come first.
 
     Args:
-        done: what the command does with it, for messages: `estimated`.
+        done: what the command does with it, as a participle for messages: `estimated`.
     Raises:
         UserError: there are several.
     """
@@ -180,12 +180,12 @@ def choose_configuration(
 
 
 def refuse_repeated_keys(words: Iterable[str]) -> None:
-    """Refuse a `key=value` of a command line in which a key stands twice: YAML would drop the first."""
+    """Refuse a `key=value` of a command line in which a key occurs twice: YAML would drop the first."""
     for word in words:
         _, _, text = word.partition("=")
         try:
             node = yaml.compose(text, LOADER)
-        except (yaml.YAMLError, RecursionError):  # whoever reads it says so
+        except (yaml.YAMLError, RecursionError):  # reported where it is read
             continue
         if repeated := find_repeated_key(node):
             problem = f"{printable(repeated[0].value)} stands twice, and YAML would drop the first"
@@ -199,9 +199,9 @@ def format_dataset_override(name: str) -> str:
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """Split words into names and files of a configuration: YAML files, and JSON files that exist and are not results.
+    """Split words into names and a configuration's files: YAML files, and JSON files that exist and are not results.
 
-    Several words in one that end in `.yaml` are a query, unless there is such a file.
+    Several words in one argument that ends in `.yaml` are a query, unless there is such a file.
     """
     names, files = list[str](), list[Path]()
     for word in words:
@@ -220,7 +220,7 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
 
 
 def list_stages_of_all(plan: FullPlan) -> list[Stage]:
-    """Return the stages of `rule all`, inputs first: those behind the tables, the sweeps and the report."""
+    """Return the stages of `rule all`, inputs first: those behind the tables, the sweeps, the report and `systems`."""
     plan.tables.files()
     targets = plan.tables.requested_scores()
     targets += plan.scores_of_views("all")
@@ -232,7 +232,7 @@ def list_stages_of_all(plan: FullPlan) -> list[Stage]:
 
 
 def is_table_made(plan: FullPlan, name: str) -> bool:
-    """Return whether a table is there, as planned: what it was made by stands beside it."""
+    """Return whether a table exists as planned: the plan that it was made by is next to it."""
     made_by = Path(plan.views, f"tables/{name}.plan")
     if not made_by.is_file():
         return False
@@ -240,9 +240,9 @@ def is_table_made(plan: FullPlan, name: str) -> bool:
 
 
 def find_artifact(word: str, roots: Sequence[Path] = (RESULTS,)) -> Artifact:
-    """Open the artifact at a folder or with a key below results/, its files unread; a `UserError` without one.
+    """Open the artifact in a folder or with a key below results/, without reading its files; else a `UserError`.
 
-    `roots` are other folders of results, below which a key is looked for instead.
+    `roots` are other folders of results, in which a key is looked for instead.
     """
     folder = Path(word)
     if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
@@ -262,7 +262,7 @@ def find_artifact(word: str, roots: Sequence[Path] = (RESULTS,)) -> Artifact:
 
 
 def open_scored(scored: Lineage) -> Artifact:
-    """Open the score artifact that a row's lineage names: that of the run's dataset, else any with the key."""
+    """Open the score artifact that a row's lineage names: the one of the run's dataset, else any with the key."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     if (beside / MANIFEST).is_file():
         return open_artifact(beside, verify=False)
@@ -270,9 +270,9 @@ def open_scored(scored: Lineage) -> Artifact:
 
 
 def iterate_artifact_folders(root: Path) -> Iterator[Path]:
-    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; no links.
+    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; links are skipped.
 
-    An artifact of a kind that is not known, such as of a plugin that is not loaded, is one where it is finished.
+    An artifact of an unknown kind, such as that of a plugin that is not loaded, counts if it is finished.
     """
     if not root.is_dir():
         configuration = (
@@ -290,12 +290,12 @@ def iterate_artifact_folders(root: Path) -> Iterator[Path]:
 
 
 def _is_kind(name: str) -> bool:
-    """Return whether folders of this name hold artifacts, or stores beside them; asked late, for plugins add kinds."""
+    """Return whether folders of this name hold artifacts, or stores next to them; plugins may have added kinds."""
     return name in KINDS or name in (PAIRS, ORDER)
 
 
 def _is_artifact(folder: Path, in_kind: bool) -> bool:
-    """Return whether a folder is an artifact, or a store beside them; `in_kind`: its place says so."""
+    """Return whether a folder is an artifact, or a store next to them; `in_kind`: whether it is in a kind's folder."""
     named = KEY.fullmatch(folder.absolute().name)
     return bool(named) and (in_kind or (folder / MANIFEST).is_file())
 
@@ -312,7 +312,7 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
     for path in paths:
         if _is_artifact(path, keyed):
             yield path
-        # a dataset may be named like a kind: its folders are kinds then, and no artifacts
+        # a dataset may be named like a kind: its folders are kinds then, not artifacts
         elif depth > 1 and not path.name.startswith(".") and (not keyed or _is_kind(path.name)):
             yield from _iterate_below(path, depth - 1)
 
@@ -327,16 +327,16 @@ def list_leftovers(root: Path) -> list[Path]:
 
 
 def _is_written(folder: Path) -> bool:
-    """Return whether something in a folder was written a moment ago."""
+    """Return whether something in a folder was written within `ALIVE_SECONDS`."""
     try:
         newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-    except FileNotFoundError:  # put in place while it is looked at
+    except FileNotFoundError:  # it was moved into place during the check
         return True
     return time.time() - newest < ALIVE_SECONDS
 
 
 def get_kind(folder: Path) -> str:
-    """Return the kind that a folder's place says."""
+    """Return the kind that a folder's path names."""
     return folder.absolute().parent.name
 
 
@@ -349,7 +349,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a job, or a shard of it, has written its progress a moment ago or holds the lock of its output."""
+    """Return whether a job, or a shard of it, wrote its progress a moment ago or holds the lock of its output."""
     files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
     if any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE_SECONDS for path in files):
         return True

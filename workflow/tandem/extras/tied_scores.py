@@ -1,4 +1,4 @@
-"""Tied scores made strictly falling ones, list by list."""
+"""Make tied scores strictly falling, list by list."""
 
 from collections.abc import Iterable, Iterator
 from math import nan
@@ -22,7 +22,7 @@ def lower_ties(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float
 
 
 def break_ties_by_place(scores: np.ndarray[Any, np.dtype[np.floating]]) -> Floats:
-    """Return scores as float32, of equal ones the earlier higher by the least bit, shape (passages,)."""
+    """Return scores as float32, shape (passages,); among equal ones, earlier ones are higher by the least bit."""
     rounded = scores.astype(np.float32)
     order = np.argsort(-rounded, kind="stable")
     apart = np.empty(len(rounded), np.float32)

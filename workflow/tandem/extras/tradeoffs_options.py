@@ -15,7 +15,7 @@ class TradeoffSweep(Section):
     rescore: Items[bool] = Field(
         (False, True), min_length=1, description="with exact scores and without"
     )
-    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
+    rescore_factor: int = Field(2, ge=1, description="the index is asked for this many times k")
 
 
 class Tradeoffs(Section):
@@ -27,7 +27,7 @@ class Tradeoffs(Section):
     )
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
     indexes: Items[str] = Field(
-        # the catalogue's of FAISS's
+        # FAISS's entries of the catalogue
         ("flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),
         min_length=1,
         description="entries of `indexes`",

@@ -1,4 +1,4 @@
-"""Call what packages and plugins add to trainings, and refuse what would end in another place, or in silence."""
+"""Call what packages and plugins add to trainings, and refuse additions that would fail elsewhere, or silently."""
 
 from collections.abc import Callable, Sequence
 from inspect import isfunction
@@ -23,8 +23,8 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
     """Return the optimizer of a name over groups of parameters.
 
     Raises:
-        UserError: it is not one, or not of these groups: some weights would not learn, or not at their own rate. After
-            the first step: checkpoints do not keep what it remembers.
+        UserError: the result is not an optimizer, or not over these groups: some weights would not learn, or not at
+            their own rate. After the first step: it remembers something that checkpoints do not store.
     """
     shares = _list_shares(groups)
     start = load(OPTIMIZERS[name])
@@ -38,12 +38,12 @@ def start_optimizer(name: str, groups: list[Json], lr: float) -> torch.optim.Opt
         raise UserError(f"{where} {problem}; give it `groups` as they are")
 
     def check_state(stepped: torch.optim.Optimizer, *_: Any) -> None:
-        """Refuse it after a step, and not when the first checkpoint is saved."""
+        """Refuse the optimizer after a step, and not as late as the first checkpoint."""
         if problem := find_unsaved(stepped):
             raise UserError(f"{where}: its optimizer {problem}")
 
     is_own = start.__module__.startswith("tandem.")
-    if not is_own:  # ours remember nothing else, and need no look at each step
+    if not is_own:  # Tandem's own need no check: they remember nothing else
         optimizer.register_step_post_hook(check_state)
     return optimizer
 
@@ -54,9 +54,9 @@ def _list_shares(groups: list[Json]) -> set[tuple[int, float | None]]:
 
 
 def check_order(order: Any, count: int, arrange: Callable[..., Any]) -> Ids:
-    """Return the order of an epoch that was arranged; a `UserError` unless it has each of so many instances once.
+    """Return the order of an epoch that was arranged; a `UserError` unless it has each of `count` instances once.
 
-    Others would be learned twice, or never.
+    Otherwise some instances would be learned twice, or never.
     """
     result = np.asarray(order)
     if result.shape != (count,) or not np.array_equal(np.sort(result), np.arange(count)):
@@ -67,7 +67,7 @@ def check_order(order: Any, count: int, arrange: Callable[..., Any]) -> Ids:
 
 
 def choose_watch(key: str, *values: Any) -> Any:
-    """Return the one watch that packages have for a training, else None; `values` are those of `WATCHES`.
+    """Return the one watch that packages have for a training, or None; `values` are those of `WATCHES`.
 
     Raises:
         UserError: several would watch it, or it is not a watch.
@@ -79,7 +79,7 @@ def choose_watch(key: str, *values: Any) -> Any:
             f"train {key}: {problem}; set train.choose to last and train.validate_every to null, or leave out a plugin"
         )
     for name, watch in watches.items():
-        # `lists` and `positives` may be set by its __init__ alone
+        # `lists` and `positives` may be set only by its __init__
         absent = [word for word in ("lists", "positives", *_WATCH) if not hasattr(watch, word)]
         if absent:
             problem = f"returned {shortened(repr(watch))}, which has no {absent[0]}"
@@ -90,7 +90,7 @@ def choose_watch(key: str, *values: Any) -> Any:
 
 
 def apply_fits(train: Train, *values: Any) -> Train:
-    """Return a training's parameters with what follows from its data; `values` are those of `FITS` but `train`."""
+    """Return a training's parameters with what follows from its data; `values` are those of `FITS` except `train`."""
     for fit in FITS.values():
         result = load(fit)(*values, train)
         if type(result) is not type(train):

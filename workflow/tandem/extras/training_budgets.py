@@ -2,18 +2,19 @@
 
 from tandem.config.training import CrossTrain, JointTrain, Train
 
-# By which a training's budget in minutes is counted, on every machine, so that the same budget is the same steps: what
-# two cores with AVX2 alone do, and half of what two with AVX-512 and bf16 do. `tandem estimate` says what it is here.
+# The rate by which a training's budget in minutes is counted, on every machine, so that one budget always means the
+# same steps: it is the rate of two cores with only AVX2, and half that of two cores with AVX-512 and bf16.
+# `tandem estimate` shows this machine's rate.
 OPERATIONS_PER_SECOND = 0.18e12
 _MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
-USUAL_VALIDATIONS = 10  # of a training, beside that of its start, where nobody says how often
+USUAL_VALIDATIONS = 10  # of a training, in addition to the one at its start, unless configured
 _SHARE_FOR_VALIDATIONS = 1 / 3  # of a budget
 
 
 def fit_steps(minutes: float, operations: float, instances: int, per_batch: int) -> int:
-    """Return the steps, of so many operations each, that a budget pays for: at most `_MOST_EPOCHS`, at least one.
+    """Return the steps, of `operations` each, that a budget pays for: at least one, and at most `_MOST_EPOCHS` epochs.
 
-    No clock is read and no machine asked, so that a training is the same wherever it runs.
+    Neither a clock nor the machine's speed counts, so that a training is the same wherever it runs.
 
     >>> fit_steps(minutes=1, operations=0.18e12, instances=3200, per_batch=32)
     60
@@ -28,13 +29,13 @@ def fit_steps(minutes: float, operations: float, instances: int, per_batch: int)
 def fit_validations(minutes: float, operations: float) -> tuple[int, float]:
     """Return how often a training validates after its start, and the minutes of its budget that are left for steps.
 
-    A third of the budget decides: as often as it pays for (`operations` each), at least at the end, at most
-    `USUAL_VALIDATIONS` times. What it does not pay for may take half of the budget and then comes on top.
+    A third of the budget pays for validations of `operations` each: at least one, at the end, and at most
+    `USUAL_VALIDATIONS`. Where the third is too small, they take up to half of the budget; the rest comes on top.
     """
     minutes_each = operations / 60 / OPERATIONS_PER_SECOND
     if not minutes_each:
         return USUAL_VALIDATIONS, minutes
-    # the start's is paid for as well
+    # the validation at the start is paid for as well
     affordable = minutes * _SHARE_FOR_VALIDATIONS / minutes_each - 1
     count = int(min(max(affordable, 1), USUAL_VALIDATIONS))
     return count, minutes - min((count + 1) * minutes_each, minutes / 2)

@@ -1,6 +1,6 @@
-"""How many operations the steps of a training take, by which budgets are counted.
+"""How many operations the steps of a training take; budgets are counted in them.
 
-What they cost is decided by the data and the encoder: no clock is read, and no machine asked.
+The data and the encoder decide the cost of a step: neither a clock nor the machine's speed counts.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from tandem.training.lists import Lists
 # Operations per weight and token.
 FORWARD_OPERATIONS = 2
 _GRADIENT_OPERATIONS = 2  # of the weight itself
-_PASSING_OPERATIONS = 2  # of the gradient on its way down
+_PASSING_OPERATIONS = 2  # of the gradient that is passed down
 
 
 def count_step_operations(
     models: nn.ModuleDict, tokens: Tokens, lists: Lists, train: Train
 ) -> float:
-    """Return the operations of a step over lists of mean size and texts of mean length, without attention's."""
+    """Return the operations of a step over lists of mean size and texts of mean length, without those of attention."""
     passage = float(tokens.passages.lengths(lists.passages).mean())
     query = float(tokens.queries.lengths(lists.queries).mean())
     single, pair = tokens.template.extra  # special tokens
@@ -48,7 +48,7 @@ def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
 
 
 def _average_cut(tokens: Tokens, lists: Lists) -> float:
-    """Return the tokens that a pair loses to the template's `longest_pair`, on average."""
+    """Return the mean number of tokens that a pair loses to the template's `longest_pair`."""
     if tokens.template.longest_pair is None:
         return 0.0
     query_rows, passage_rows = lists.pair_rows(0, len(lists.passages))
@@ -59,10 +59,10 @@ def _average_cut(tokens: Tokens, lists: Lists) -> float:
 
 
 def count_learning_operations(model: nn.Module) -> int:
-    """Return the operations of a step for each token of a passage: forward, and backward as far as that goes.
+    """Return the operations of a step per token of a passage: forward, and backward as far as that pass goes.
 
-    Weights that stay have no gradient of their own. It goes through those above or beside weights that learn, and ends
-    above the others.
+    Frozen weights have no gradient of their own. The gradient passes through frozen weights above or next to weights
+    that learn, and ends above the rest.
     """
     total = 0
     for encoder in _list_passage_encoders(model):
@@ -79,7 +79,7 @@ def count_learning_operations(model: nn.Module) -> int:
 
 
 def count_layer_weights(model: nn.Module) -> int:
-    """Return the weights of the encoders that a passage goes through.
+    """Return the number of the encoders' weights that a passage goes through.
 
     Embeddings do not count: they only look rows up. Weights that several layers share (ALBERT) count for each of them.
     """
@@ -104,13 +104,13 @@ def _iter_layer_weights(encoder: nn.Module) -> Iterator[tuple[Tensor, int]]:
 
 
 def _count_numbers(weights: Tensor) -> int:
-    """Return the numbers of a layer's weights; of 4 bits each, two are stored in a byte."""
+    """Return the count of a layer's weights; of weights in 4 bits, a byte stores two."""
     quantised = getattr(weights, "quant_state", None)
     return int(quantised.shape.numel()) if quantised is not None else weights.numel()
 
 
 def _count_uses(encoder: Any, name: str) -> int:
-    """Return how many of an encoder's layers have the weights of a name."""
+    """Return how many of an encoder's layers share the weights of a name."""
     if "albert_layer_groups" not in name:
         return 1
     config = encoder.config

@@ -1,4 +1,4 @@
-"""How others load saved weights: the lines of a model's card, README.md in its folders."""
+"""How others load saved weights: the code lines of a model's card, the README.md in its folders."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ POOLING_CODE = {
     "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
 }
 _SINGLE_LOGIT = "logits[:, 0]"  # the score of a model with one label
-# By the kind of stage that made the ids, where they are not of pieces of a vocabulary.
+# By the kind of stage that made the token ids, if these are not of a vocabulary's pieces.
 usage_of_tokens: Registry[Callable[[DualShape], str]] = Registry(
     "usage of tokens", "usage_of_tokens", "extras.usage", decides=False
 )
-# By the pooling of a cross-encoder, of a package: how others compute its scores, from its `cross.json`.
+# By the pooling of a cross-encoder that a package registers: how others compute its scores, from its `cross.json`.
 usage_of_pooling: Registry[Callable[[Mapping[str, Any]], str]] = Registry(
     "usage of pooling", "usage_of_pooling", "extras.usage", decides=False
 )
@@ -77,9 +77,9 @@ scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 
 @dataclass(frozen=True)
 class InputLengths:
-    """Describe a training's longest inputs, in tokens: query, passage, and special tokens around one text and a pair.
+    """A training's longest inputs, in tokens: query, passage, and special tokens around one text and around a pair.
 
-    `longest_pair` is the limit of a pair where it has one of its own; `titled` says that passages are two segments.
+    `longest_pair` is the limit of a pair if it has its own; `titled` means that passages are two segments.
     """
 
     query: int
@@ -96,7 +96,7 @@ class InputLengths:
 
 
 def write_front_matter(part: str, base: str | None, licence: str | None) -> str:
-    """Return the YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
+    """Return the YAML block that the hub reads, without unknown values; `part` is `dual` or `cross`."""
     fields: dict[str, object] = {
         "library_name": "sentence-transformers",
         "pipeline_tag": _TASKS[part],
@@ -129,7 +129,7 @@ def describe_dual_usage(shape: DualShape, lengths: InputLengths) -> str:
     theirs = describe_library_usage(shape, lengths, "SentenceTransformer")
     if shape.dense and lengths.titled:
         return describe_tandem_usage(shape, lengths)
-    if shape.dense:  # transformers does not know them
+    if shape.dense:  # transformers does not know these layers
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
     pool = (
@@ -163,16 +163,16 @@ scores = queries @ passages.T / {shape.temperature}
 
 
 def describe_library_usage(shape: DualShape, lengths: InputLengths, kind: str) -> str:
-    """Return how sentence-transformers loads the model of a `dual.json` as a class of its own; ends as above.
+    """Return how sentence-transformers loads the model of a `dual.json` by its class `kind`; ends as above.
 
-    Titles as a segment it cannot read: then the block says how Tandem loads the model.
+    It cannot read titles as a segment: then the block shows how Tandem loads the model.
     """
     if lengths.titled:
         return describe_tandem_usage(shape, lengths)
     passage, query = (tokens + lengths.single for tokens in (lengths.passage, lengths.query))
     limits = f"model.max_seq_length = {passage}  # of a passage; queries were cut to {query}"
     if shape.representation.get("queries") == "tokens":
-        # no model reads queries, and without one sentence-transformers looks at the tokenizer's own limit
+        # no model reads queries: then sentence-transformers applies the tokenizer's own limit
         limits = f"""\
 model.max_seq_length = {passage}  # of a passage
 model[0].sub_modules["query"][0].tokenizer.model_max_length = {lengths.query}  # else no query is cut"""
@@ -190,7 +190,7 @@ scores = model.similarity(queries, passages) / {shape.temperature}
 def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
     """Return how Tandem loads the model of a `dual.json`, of any representation.
 
-    The block ends as those of `describe_dual_usage`.
+    The block ends like those of `describe_dual_usage`.
     """
     how = _PLAIN_EXAMPLE
     words = [*EXAMPLE_TEXTS]
@@ -210,7 +210,7 @@ def describe_tandem_usage(shape: DualShape, lengths: InputLengths) -> str:
 
 
 def add_prompt(shape: DualShape, side: str, text: str) -> str:
-    """Return a side's text behind its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
+    """Return a side's text after its prompt, as the argument of `PlainTextTokenizer.tokenise`, in Python."""
     own = json.dumps(text)
     prompt = shape.before.get(side)
     return f"plain.prompt({json.dumps(prompt, ensure_ascii=False)}) + {own}" if prompt else own
@@ -235,8 +235,8 @@ def describe_cross_usage(cross: Mapping[str, Any], lengths: InputLengths, logit:
     """Return how to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
 
     Args:
-        cross: of `read_cross`.
-        logit: the score, in terms of `logits`, where `AutoModelForSequenceClassification` loads the folder; else None.
+        cross: the result of `read_cross`.
+        logit: the score, in terms of `logits`, if `AutoModelForSequenceClassification` loads the folder; else None.
     """
     ours = """\
 ```python
@@ -303,7 +303,7 @@ scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 
 
 def list_saved_folders(part: Path) -> list[Path]:
-    """Return the folders of a saved part that sentence-transformers loads, else the part.
+    """Return the folders of a saved part that sentence-transformers loads, else the part itself.
 
     Each of them gets the card.
     """

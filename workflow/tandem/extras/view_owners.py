@@ -1,4 +1,4 @@
-"""Which configuration has written the views in a folder: another one of the same name does not replace them."""
+"""Which configuration has written the views in a folder: another one of the same name must not replace them."""
 
 import json
 import os
@@ -10,17 +10,17 @@ from tandem.errors import UserError
 from tandem.plan.views import list_views
 from tandem.store.files import write_text
 
-# in the folder: the files of the configuration that its views are of
+# in the folder: the files of the configuration whose views these are
 _RECORD = "configuration.json"
 
 
 def check_owner(views: str, files: Sequence[Path]) -> None:
     """Refuse to replace the views of another configuration of the same name, as long as its files exist.
 
-    Files of the same content are one configuration: a copied project may be run by the original's.
+    Files of the same content are one configuration: a copied project may be run by the original's files.
 
     Args:
-        views: the folder, as `views_folder` has it.
+        views: the folder, as `views_folder` returns it.
         files: the configuration's files.
     """
     record = Path(views, _RECORD)
@@ -40,7 +40,7 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
 
 
 def _read_owner(record: Path) -> list[str]:
-    """Return the files of the configuration that a folder's views are of; a `UserError` if the record is damaged."""
+    """Return the files of the configuration whose views a folder holds; a `UserError` if the record is damaged."""
     try:
         owner = json.loads(record.read_text(encoding="utf-8"))
     except ValueError:
@@ -51,12 +51,12 @@ def _read_owner(record: Path) -> list[str]:
 
 
 def record_owner(views: str, files: Sequence[Path]) -> None:
-    """Write which configuration the views of a folder are of."""
+    """Record which configuration the views of a folder belong to."""
     write_text(Path(views, _RECORD), json.dumps(_recorded(files)) + "\n")
 
 
 def _recorded(files: Sequence[Path]) -> list[str]:
-    """Return the files as they lie from the working folder, so that a project can be moved; of the default none."""
+    """Return the files relative to the working folder, so that a project can be moved; none for the default."""
     default = (ROOT / "config/config.yaml").resolve()
     paths = [file.resolve() for file in files]
     return [os.path.relpath(path, Path.cwd().resolve()) for path in paths if path != default]

@@ -1,4 +1,4 @@
-"""Whole numbers of 32 bits, as which relevance and labels are stored: Arrow would cut others to them in silence."""
+"""Check that relevance and labels are whole numbers of 32 bits, as they are stored: Arrow would cut others silently."""
 
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
@@ -42,7 +42,7 @@ def _require_whole(
 
 
 def _is_whole(number: int) -> bool:
-    """Return whether a number is what it is declared to be; a plugin's may be anything."""
+    """Return whether a number is a whole one, as declared; a plugin's may be anything."""
     is_number = isinstance(number, Real) and not isinstance(number, bool)
-    # `<` first: neither NaN nor infinity has a whole part
+    # `<` comes first: neither NaN nor infinity has a whole part
     return is_number and abs(number) < 2**31 and number == int(number)

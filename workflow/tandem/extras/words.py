@@ -1,4 +1,4 @@
-"""Words in any script: what counts as a word, how rare it is, and which word a misspelt one stands for."""
+"""Words in any script: what counts as a word, how rare it is, and which word a misspelt one means."""
 
 import math
 import unicodedata
@@ -11,12 +11,12 @@ import regex
 
 from tandem.data.collection import Collection, join_contents
 
-# Scripts written without spaces: a run of them is not a word, its pairs of neighbouring characters stand for words.
+# Scripts written without spaces: a run of them is not a word, but its pairs of neighbouring characters count as words.
 _UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _RUN = regex.compile(
     rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+"
 )
-# a word that a larger share of the passages holds says nothing about what is asked
+# a word that a larger share of the passages holds says nothing about a query's topic
 _COMMON_SHARE = 0.1
 _SHORTEST_CORRECTED = 5  # letters; shorter words have neighbours by chance
 # English words that say nothing: Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
@@ -67,7 +67,7 @@ def fold(text: str) -> str:
 
 
 def join_folded_words(text: str) -> str:
-    """Return the runs of letters and digits, joined by spaces; a text without any is itself.
+    """Return the runs of letters and digits, joined by spaces; a text without any is returned as it is.
 
     >>> join_folded_words("What's up, Doc?")
     'what s up doc'
@@ -77,7 +77,7 @@ def join_folded_words(text: str) -> str:
 
 
 def split_into_terms(text: str) -> list[str]:
-    """Return the words of a text; of an unspaced run its overlapping pairs of characters, or its only character.
+    """Return the words of a text; an unspaced run gives its overlapping pairs of characters, or its only character.
 
     >>> split_into_terms("BM25 和向量")
     ['bm25', '和向', '向量']
@@ -93,9 +93,9 @@ def split_into_terms(text: str) -> list[str]:
 
 
 class Rarity:
-    """Count, by one pass over a collection, the passages with the words of queries and with their misspellings.
+    """Counts, in one pass over a collection, the passages with the words of queries or likely corrections of them.
 
-    Memory: about 54 strings for each letter of a query's word, whatever the corpus' size.
+    Memory: about 54 strings per letter of a query's word, whatever the corpus' size.
     """
 
     def __init__(self, collection: Collection, queries: Iterable[str]) -> None:
@@ -118,7 +118,7 @@ class Rarity:
     def weigh(self, query: list[str]) -> dict[str, float]:
         """Return the query's content words, in order, with ln(1 + (N - n + ½) / (n + ½)), as Lucene's BM25 weighs them.
 
-        Words that no passage has are left out: they tell no passage from another.
+        Words that no passage has are left out: they distinguish no passages. So are words that too many have.
         """
         most = max(1.0, _COMMON_SHARE * self.passages)
         weights = {}
@@ -129,7 +129,7 @@ class Rarity:
         return weights
 
     def correct(self, query: list[str]) -> dict[str, str]:
-        """Return the likely meant word of each word in no passage: the most frequent one a typing error away."""
+        """Return the likely meant word for each word in no passage: the most frequent word one typing error away."""
         corrections = {}
         for word in dict.fromkeys(query):
             if word not in self.near or self.counts[word]:
@@ -141,7 +141,7 @@ class Rarity:
 
 
 def list_edits(word: str) -> set[str]:
-    """Return every word one deletion, swap of neighbours, replacement or insertion of a letter away.
+    """Return every word at one deletion, swap of neighbours, replacement or insertion of a letter.
 
     A plural is not an error.
     """

@@ -1,1 +1,1 @@
-"""Audits: whether a collection can be trusted, each a stage with a section of the report."""
+"""Audits: whether a collection can be trusted. Each is a stage with a section of the report."""

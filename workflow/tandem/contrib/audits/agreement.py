@@ -13,7 +13,7 @@ class Agreement(BaseModel):
     # number of pairs by the first judge's label (rows) and the second's (columns), from 0
     table: list[list[int]]
     pairs: int
-    percent: float | None  # of pairs with the same label; None without a pair
+    percent: float | None  # percent of pairs with the same label; None without a pair
     kappa: float | None  # see `compute_kappa`
 
 
@@ -29,14 +29,14 @@ def measure_agreement(labels: Iterable[tuple[int, int]], count: int) -> Agreemen
 
 
 def compute_kappa(table: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
-    """Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond what the judges' shares of labels give by chance.
+    """Return Cohen's kappa, (p_o - p_e) / (1 - p_e): agreement beyond that of chance, given the judges' label shares.
 
     Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
 
     Args:
         table: number of pairs by the first judge's label and the second's, shape (labels, labels).
     Returns:
-        From -1 to 1; None where the first judge used one label alone: then the second's labels cannot change it.
+        From -1 to 1; None if the first judge used only one label: then the second's labels cannot change it.
     """
     if np.count_nonzero(table.sum(axis=1)) < 2:
         return None

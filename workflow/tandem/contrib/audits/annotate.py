@@ -14,11 +14,11 @@ from tandem.store.files import csv_text, write_text
 
 
 def annotate(*, configurations: Configurations = (), folder: Path | None = None) -> None:
-    """Write what annotators and reviewers of a pool fill in next, and report where each package stands.
+    """Write what annotators and reviewers of a pool fill in next, and report the state of each package.
 
     The pool's pairs are divided into packages (`audits.false_negatives.review`). Call it again whenever somebody has
-    filled something in: a package that is filled in is reviewed, one that has not passed and was revised is reviewed
-    again. `audits.false_negatives.sheet: FOLDER` then takes the labels of the packages that have passed.
+    filled something in: a filled package goes to review, and a package that has not passed goes to review again once it
+    is revised. `audits.false_negatives.sheet: FOLDER` then takes the labels of the packages that have passed.
 
     Args:
         folder: where people work; default: `audits.false_negatives.sheet`, else annotation.
@@ -51,7 +51,7 @@ def annotate(*, configurations: Configurations = (), folder: Path | None = None)
 
 
 def _require_same_rule(folder: Path, begun: AnnotationRule, rule: AnnotationRule) -> None:
-    """Refuse to go on in a folder by another rule than it was begun with."""
+    """Refuse to continue in a folder by another rule than it was begun with."""
     if begun == rule:
         return
     differing = [

@@ -13,9 +13,9 @@ from tandem.extras.derived import PASSAGE_PARTS, DerivedSource, require_input
 
 @dataset_format("dissimilar")
 class DissimilarSource(DerivedSource):
-    """Drop from the dataset of the input `of` the training queries that resemble its dev and test queries.
+    """Drops training queries that resemble dev and test queries from the dataset of the input `of`.
 
-    The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
+    The input `similar`, an audit of that dataset, names them (DuReader-retrieval §2.3).
     """
 
     def __init__(self, job: DatasetJob, entry: Dissimilar) -> None:
@@ -30,7 +30,7 @@ class DissimilarSource(DerivedSource):
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part but those of queries that are removed."""
+        """Yield the rows of a part without those of removed queries."""
         return (
             row
             for row in super().rows(part)

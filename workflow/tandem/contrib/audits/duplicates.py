@@ -1,8 +1,8 @@
-"""Which passages repeat others: sketch every passage, sort into buckets, compare what meets in one, group what repeats.
+"""Find passages that repeat others: sketch all, sort into buckets, compare within a bucket, group repetitions.
 
-Linear in the corpus, but for the sorting of one band at a time. Band keys and the shingle sets of candidates lie on
-disk: 8 bytes a band and passage, 8 a shingle of a candidate. In memory are 8 bytes a candidate pair (as much again
-while a band's are added); of each bucket a passage has at most `WINDOW`.
+The time is linear in the corpus, except for the sorting of one band at a time. Band keys and the shingle sets of
+candidates are on disk: 8 bytes per band and passage, 8 per shingle of a candidate. Memory holds 8 bytes per candidate
+pair (twice that while a band's pairs are added); within each bucket a passage has at most `WINDOW` pairs.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ Similarities = np.ndarray[Any, np.dtype[np.float32]]
 
 _SETS_FILE, _BAND_FILE = "shingles.u64", "band-{}.u64"  # in the scratch folder
 _PAIRS_PER_TASK = 20_000
-# A passage is compared with at most so many that follow it in a bucket. Buckets are almost always smaller; in a large
-# one (thousands of passages from one template) all pairs would be quadratic, and neighbours still join the group.
+# A passage is compared with at most so many that follow it in a bucket. Almost all buckets are smaller. In a large one
+# (thousands of passages from one template) the number of all pairs would be quadratic; neighbours still join the group.
 WINDOW = 32
-_ROW_BITS = np.uint64(32)  # of each of two rows in one 64-bit number
+_ROW_BITS = np.uint64(32)  # bits of each of two rows in one 64-bit number
 _LOW_ROW = np.uint64(0xFFFFFFFF)  # mask of the lower 32 bits
-_LETTER = re.compile(r"[^\W_]")  # or a digit: "..." and an emoji say nothing that could be repeated
-EXACT = 2.0  # `Duplicates.compare` of the same text
+_LETTER = re.compile(r"[^\W_]")  # or a digit: "..." or an emoji has nothing to repeat
+EXACT = 2.0  # result of `Duplicates.compare` for the same text
 _DUPLICATES_SCHEMA = pa.schema([
     ("group", pa.int64()), ("kind", pa.string()), ("first", pa.string()), ("second", pa.string()),
     ("similarity", pa.float32()),
@@ -80,15 +80,15 @@ def pair_buckets(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
     """Pair passages with an equal key in one band.
 
     Args:
-        keys: of the passages that count, one of each text.
-        rows: of these passages, ascending.
+        keys: keys of the passages that count, one passage per text.
+        rows: rows of these passages, ascending.
     Returns:
-        The packed pairs, and how many of large buckets `WINDOW` left out.
+        The packed pairs, and the number of pairs in large buckets that `WINDOW` left out.
     """
     order = np.argsort(keys, kind="stable")
     ordered, members = keys[order], rows[order]
 
-    # Members of a bucket stand together: each is compared with those 1, 2, … places behind it.
+    # Members of a bucket are consecutive: each is compared with those 1, 2, … places after it.
     pairs = [np.empty(0, np.uint64)]
     for step in range(1, WINDOW + 1):
         same = ordered[step:] == ordered[:-step]
@@ -96,7 +96,7 @@ def pair_buckets(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
             break
         pairs.append(pack_rows(members[:-step][same], members[step:][same]))
 
-    # In a bucket of n the first is too far from n - WINDOW - 1 others, the next from one less, and so on.
+    # In a bucket of n, the first member is too far from n - WINDOW - 1 others, the next from one fewer, and so on.
     sizes = np.unique(ordered, return_counts=True)[1]
     beyond = np.maximum(sizes - WINDOW - 1, 0)
     return np.concatenate(pairs), int((beyond * (beyond + 1) // 2).sum())
@@ -104,26 +104,26 @@ def pair_buckets(keys: IdHashes, rows: Firsts) -> tuple[IdHashes, int]:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Hold which passages, by their rows, repeat others.
+    """Which passages, by their rows, repeat others.
 
-    Of passages with the same text the first stands for all of them in near-duplicate pairs.
+    In near-duplicate pairs, the first of the passages with the same text represents all of them.
     """
 
-    first: Firsts  # for each passage the first one with the same text
+    first: Firsts  # for each passage, the first one with the same text
     empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without a word; they repeat nothing
     pairs: IdHashes  # near-duplicates, packed, ascending
     similarity: Similarities  # of each pair
 
     @cached_property
     def copies(self) -> Rows:
-        """Return the passages whose text stands earlier, ascending."""
+        """Return the passages whose text occurs earlier, ascending."""
         return np.flatnonzero(self.first != np.arange(len(self.first)))
 
     @cached_property
     def groups(self) -> tuple[Rows, Rows]:
-        """Return passages joined by any chain of repetitions: rows of all first ones, and each one's group.
+        """Return passages joined by any chain of repetitions: rows of the first of each text, and the group of each.
 
-        Groups count from 0 in the order of their first passage.
+        Groups are numbered from 0 in the order of their first passage.
         """
         lower, higher = unpack_rows(self.pairs)
         rows = np.unique(np.concatenate([self.first[self.copies].astype(np.int64), lower, higher]))
@@ -137,7 +137,7 @@ class Duplicates:
         return rows, pd.factorize(labels)[0]
 
     def count(self) -> dict[str, int]:
-        """Return the numbers of passages, of texts that several have, of near-duplicate pairs, and of groups."""
+        """Return the numbers of passages, of texts that several share, of near-duplicate pairs, and of groups."""
         rows, groups = self.groups
         exact = len(np.unique(self.first[self.copies]))
         return {
@@ -153,18 +153,18 @@ class Duplicates:
     def compare(self, some: Rows, others: Rows) -> Similarities:
         """Return the likeness of each pair (some[i], others[i]).
 
-        It is `EXACT` of the same text, the similarity of near-duplicates, else 0.
+        It is `EXACT` for the same text, the similarity for near-duplicates, else 0.
         """
         left, right = self.first[some], self.first[others]
         packed = pack_rows(np.minimum(left, right), np.maximum(left, right))
-        # A pair behind the last known one is looked up at an appended 0, which no pair is.
+        # A pair after the last known one is looked up at an appended 0, which is no pair.
         at = np.searchsorted(self.pairs, packed)
         is_near = (np.append(self.pairs, np.uint64(0))[at] == packed) & (at < len(self.pairs))
         near = np.where(is_near, np.append(self.similarity, np.float32(0))[at], 0)
         return np.where(left == right, np.float32(EXACT), near).astype(np.float32)
 
     def find_near(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return near-duplicates of passages that stand for their text: (one of `rows`, the other) for each pair."""
+        """Return near-duplicates of passages that represent their text: (one of `rows`, the other) for each pair."""
         lower, higher = unpack_rows(self.pairs)
         low, high = np.isin(lower, rows), np.isin(higher, rows)
         return np.concatenate([lower[low], higher[high]]), np.concatenate(
@@ -174,7 +174,7 @@ class Duplicates:
     def write(self, path: Path, ids: IdRows) -> None:
         """Write all relations: (group, kind, first, second, similarity), group by group.
 
-        Kind `exact`: the second has the text of the first. Kind `near`: two different texts.
+        Kind `exact`: the second passage has the text of the first. Kind `near`: their texts differ.
         """
         rows, groups = self.groups
         lower, higher = unpack_rows(self.pairs)
@@ -205,7 +205,7 @@ class DuplicateSearch:
 
     Args:
         scratch: an empty folder.
-        label: names the search in lines of progress.
+        label: the name of the search in lines of progress.
     """
 
     def __init__(
@@ -218,21 +218,21 @@ class DuplicateSearch:
         self.label = label
         metadata = pq.read_metadata(corpus)
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        # of the row groups; then the number of passages
+        # first rows of the row groups, then the number of passages
         self.starts: list[int] = np.cumsum([0, *sizes]).tolist()
         self.bands = [scratch / _BAND_FILE.format(band) for band in range(sketcher.bands[0])]
 
     def run(self) -> tuple[Duplicates, dict[str, int]]:
-        """Return all duplicates, and how many pairs were compared and left out.
+        """Return all duplicates, and the numbers of pairs compared and left out.
 
-        A pair is left out once for each large bucket that it is in.
+        A pair that is left out counts once for each large bucket that it is in.
         """
         hashes = self._sketch()
         first, empty = find_first_of_equal(hashes), hashes == 0
         is_first = first == np.arange(len(first))
         single = np.flatnonzero(is_first & ~empty).astype(np.uint32)
 
-        # that share a bucket in any band, ascending, each once
+        # pairs that share a bucket in any band, ascending, each once
         pairs, skipped = np.empty(0, np.uint64), 0
         for path in self.bands:
             met, left_out = pair_buckets(np.fromfile(path, np.uint64)[single], single)
@@ -266,14 +266,14 @@ class DuplicateSearch:
         lower, higher = unpack_rows(pairs)
         rows = np.union1d(lower, higher)
         bounds = self._write_sets(rows)
-        # of each pair, shape (pairs, 2)
+        # positions of each pair's sets, shape (pairs, 2)
         sets = np.searchsorted(rows, np.stack([lower, higher], axis=1))
 
         def list_tasks() -> Iterator[tuple[Path, Rows]]:
-            """Yield the pairs a part at a time, each set by where it begins and ends in the file."""
+            """Yield the pairs a part at a time; each set is given by its beginning and end in the file."""
             for start in range(0, len(sets), _PAIRS_PER_TASK):
                 part = sets[start : start + _PAIRS_PER_TASK]
-                # Where the first set begins and ends, then the second: shape (pairs, 4).
+                # The beginning and end of the first set, then those of the second: shape (pairs, 4).
                 yield (
                     self.scratch / _SETS_FILE,
                     np.stack([bounds[part], bounds[part + 1]], axis=2).reshape(-1, 4),
@@ -292,12 +292,12 @@ class DuplicateSearch:
         """Write the shingle sets of some passages to one file.
 
         Returns:
-            Where each set begins in it, and where the last ends.
+            The position in the file where each set begins, and where the last one ends.
         """
         by_group = np.split(rows, np.searchsorted(rows, self.starts[1:-1]))
 
         def list_tasks() -> Iterator[tuple[Path, int, Rows, Shingling]]:
-            """Yield the rows of each group of passages that has any, counted within the group."""
+            """Yield each group's rows, if it has any, counted within the group."""
             for group, group_rows in enumerate(by_group):
                 if len(group_rows):
                     yield (
@@ -342,7 +342,7 @@ def sketch_group(task: tuple[Path, int, Sketcher]) -> tuple[IdHashes, IdHashes]:
 
 
 def make_shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[IdHashes, Rows]:
-    """Return the distinct shingles of some passages of a row group: sorted hashes, passage after passage, and counts.
+    """Return the distinct shingles of passages of a row group: sorted hashes, passage after passage, and their counts.
 
     Args:
         task: the corpus, the row group, rows within it, and how texts are cut.
@@ -357,11 +357,11 @@ def make_shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[IdHashes
 
 
 def compare_sets(task: tuple[Path, Rows]) -> Similarities:
-    """Return the Jaccard similarity of pairs of shingle sets: common shingles over all of the two; shape (pairs,).
+    """Return the Jaccard similarity of pairs of shingle sets, common shingles over all in either set; shape (pairs,).
 
     Args:
-        task: the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
-            pairs with the same first set stand together.
+        task: the file of all sets' hashes, and the positions in it where the two sets of each pair begin and end, shape
+            (pairs, 4); pairs with the same first set are consecutive.
     """
     path, bounds = task
     values: IdHashes = np.memmap(path, np.uint64, "r")

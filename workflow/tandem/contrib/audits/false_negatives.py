@@ -1,7 +1,7 @@
 """Stage `false_negatives`: unlabelled passages that may be relevant.
 
-DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by the mean of four cross-encoders, and the
-top 5 are labelled by people. A pool is what any system retrieved for a query, ranked by judges or by their ranks.
+DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by the mean of four cross-encoders, and
+people label the top 5. A pool holds what any system retrieved for a query, ranked by judges or by the systems' ranks.
 """
 
 import math
@@ -53,16 +53,16 @@ POOL_SCHEMA = pa.schema([
 
 @dataclass
 class Pool:
-    """Hold what is known about one query's passages; arrays have the shape (pooled,) unless another is given."""
+    """What is known about one query's passages; arrays have the shape (pooled,) unless another is stated."""
 
     query: str
-    rows: Array  # of the pooled passages, ascending; by falling score once they are ranked
-    # of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
+    rows: Array  # of the pooled passages: ascending, or by falling score after ranking
+    # rank of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
     ranks: Array
-    # judged relevance by passage row; a row that is not in it is unlabelled
+    # judged relevance by passage row; a row without an entry is unlabelled
     relevance: dict[int, int]
     scores: Array = field(default_factory=lambda: np.empty(0, np.float32))
-    # score of the best labelled positive that the corpus has, NaN without one
+    # score of the best labelled positive in the corpus, NaN without one
     best: float = float("nan")
 
     @property
@@ -78,15 +78,15 @@ class Pool:
         return np.array([int(row) not in self.relevance for row in self.rows], bool)
 
     def mask_asked(self, top: int, labelled: bool) -> Array:
-        """Return a mask of the passages that annotators are asked about: the `top` best that are unlabelled.
+        """Return a mask of the passages that annotators are asked about: the `top` best unlabelled ones.
 
-        Where labelled ones are asked about, too, it is the `top` best.
+        With `labelled`, these are the `top` best of all.
         """
         eligible = np.ones(len(self.rows), bool) if labelled else self.unlabelled
         return eligible & (np.cumsum(eligible) <= top)
 
     def rank(self, scores: Array, best: float, docs: IdRows) -> None:
-        """Give the passages their scores and sort them: falling score, then by document id."""
+        """Store the passages' scores and sort the passages by falling score, then by document id."""
         ids = np.array(docs.ids(self.rows), object)
         order = sorted(range(len(ids)), key=lambda at: (-scores[at], ids[at]))
         self.rows, self.ranks, self.scores, self.best = (
@@ -97,18 +97,18 @@ class Pool:
         )
 
 
-# scores of each pool, and of its best positive
+# yields the scores of each pool's passages, and the score of its best positive
 Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]
 
 
 def run(job: Job[FalseNegativesParams]) -> None:
     """Pool the systems' results, rank them and write what annotators need.
 
-    Inputs: dataset; `run.<i>`; `judge.<i>` and `judge_tokens.<i>` (cross-encoders, whose mean probability ranks; with
-    `params.calibrate` it is calibrated first, see `JudgedRanking.calibrate`).
-    Without judges reciprocal rank fusion of the runs ranks, and there is no verdict.
-    Writes pool.parquet, queries.parquet (query_id, split: what was looked at), sheet.csv and sheet.html (to fill
-    in, for `relabel`), and summary.json.
+    Inputs: dataset; `run.<i>`; `judge.<i>` and `judge_tokens.<i>` (cross-encoders; passages are ranked by their mean
+    probability, which `params.calibrate` calibrates first, see `JudgedRanking.calibrate`).
+    Without judges, reciprocal rank fusion of the runs ranks, and there is no verdict.
+    Writes pool.parquet, queries.parquet (query_id, split: the queries that were audited), sheet.csv and sheet.html (to
+    be filled in, for `relabel`), and summary.json.
     """
     params, runs = job.params, job.many("run")
     judges = [model.key for model in job.many("judge")]
@@ -129,7 +129,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     judged = read_judgements(collection, params.split)
 
     def gather() -> Iterator[Pool]:
-        """Yield the pools, which are read twice where judges are calibrated by them."""
+        """Yield the pools; they are read twice if they calibrate the judges."""
         return gather_pools(results, judged, queries, docs)
 
     ranking = choose_ranking(job, index_queries(collection), gather)
@@ -181,7 +181,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Hold how pools are ranked: by what, facts for the manifest, and doubts to warn of."""
+    """How pools are ranked: the ranking itself, facts for the manifest, and warnings."""
 
     rank: Rank
     scored_by: str
@@ -192,7 +192,7 @@ class Ranking:
 def choose_ranking(
     job: Job[FalseNegativesParams], queries: IdRows, gather: Callable[[], Iterator[Pool]]
 ) -> Ranking:
-    """Return the ranking by the judges, calibrated where that is asked for; without judges that by fused ranks."""
+    """Return the ranking by the judges, calibrated if requested; without judges that by fused ranks."""
     judges = ", ".join(model.key for model in job.many("judge"))
     if not judges:
         scored_by = f"reciprocal rank fusion (k = {_FUSION_CONSTANT})"
@@ -214,12 +214,12 @@ def read_run(
     params: FalseNegativesParams | JudgeLlmParams,
     docs: IdRows,
 ) -> Results:
-    """Read the first `depth` passages of each of some queries in a run; a query that it lacks has no entry.
+    """Read the first `depth` passages of each query in `queries` from a run; a query that it lacks has no entry.
 
-    What scores leave out does not count: passages that are graded `EXCLUDED` and, where so set, a query's own.
+    Passages that scores leave out do not count: those graded `EXCLUDED` and, if so configured, the query's own.
 
     Raises:
-        UserError: a run of another dataset, of another split, or whose lines are all of another split's queries.
+        UserError: the run is of another dataset or another split, or all its lines are of another split's queries.
     """
     split = params.split
     require_run_split(run, split)
@@ -246,7 +246,7 @@ def read_run(
 def gather_pools(
     results: list[Results], qrels: dict[str, dict[str, int]], queries: dict[str, str], docs: IdRows
 ) -> Iterator[Pool]:
-    """Yield the pool of every query, in the order of the queries; an empty one where no system retrieved anything."""
+    """Yield the pool of every query, in the order of the queries; empty if no system retrieved anything."""
     for query in queries:
         lists = [system.get(query, np.empty(0, np.uint32)).astype(np.int64) for system in results]
         rows = np.unique(np.concatenate(lists))
@@ -255,7 +255,7 @@ def gather_pools(
             ranks[system, np.searchsorted(rows, retrieved)] = np.arange(1, len(retrieved) + 1)
 
         judged = qrels.get(query, {})
-        # -1 where the corpus lacks it
+        # -1 if the corpus lacks it
         judged_rows = docs.rows(list(judged), missing_ok=True).tolist()
         relevance = {
             row: value for row, value in zip(judged_rows, judged.values(), strict=True) if row >= 0
@@ -264,9 +264,9 @@ def gather_pools(
 
 
 def fuse_ranks(ranks: Array) -> Array:
-    """Fuse reciprocal ranks (Cormack et al. 2009): Σ_systems 1 / (60 + rank), nothing where it was not retrieved.
+    """Fuse reciprocal ranks (Cormack et al. 2009): Σ_systems 1 / (60 + rank), 0 for a system that lacks the passage.
 
-    Ranks have the shape (systems, passages), from 1, 0 where a system did not retrieve it; scores (passages,), float32.
+    Ranks have the shape (systems, passages), from 1, 0 if a system lacks the passage; scores (passages,), float32.
     """
     scores: Array = (
         np.where(ranks > 0, 1 / (_FUSION_CONSTANT + ranks), 0.0).sum(axis=0).astype(np.float32)
@@ -275,7 +275,7 @@ def fuse_ranks(ranks: Array) -> Array:
 
 
 def _rank_by_fusion(pool: Pool) -> tuple[Array, float]:
-    """Return fused scores of the pooled passages, and of the best positive: 0 if not found, NaN without one."""
+    """Return fused scores of the pooled passages, and of the best positive: 0 if not retrieved, NaN without one."""
     scores, positives = fuse_ranks(pool.ranks), pool.positives
     if not len(positives):
         return scores, float("nan")
@@ -283,9 +283,9 @@ def _rank_by_fusion(pool: Pool) -> tuple[Array, float]:
 
 
 class JudgedRanking:
-    """Rank pools by the judges' mean probability (DuReader-retrieval A.1): inputs `judge.<i>` and `judge_tokens.<i>`.
+    """Ranks pools by the judges' mean probability (DuReader-retrieval A.1): inputs `judge.<i>` and `judge_tokens.<i>`.
 
-    The best positive is scored whether pooled or not; pairs that were scored before come from their stores.
+    The best positive is scored even if it is not pooled. Scores that were computed before come from their stores.
     """
 
     def __init__(self, job: Job[FalseNegativesParams], queries: IdRows) -> None:
@@ -301,8 +301,8 @@ class JudgedRanking:
     def calibrate(self, pools: Iterator[Pool]) -> "Calibration | None":
         """Calibrate the judges' scores on the labelled positives and all other passages; see `fit_line`.
 
-        A judge that has only learned to order lists has no score that is enough. A probability of 1/2 then means that
-        as many labelled positives as other passages have such a score. None where one kind is missing.
+        A judge that has only learned to order lists has no score that means "relevant". Here a probability of 1/2 means
+        that as many labelled positives as other passages have such a score. None if either kind is missing.
         """
         from tandem.negatives.judging import Calibration, fit_line
         from tandem.retrieval.pair_scores import average_logits
@@ -319,13 +319,13 @@ class JudgedRanking:
         wrong = np.concatenate(others)
         if len(right) and len(wrong):
             slope, intercept = fit_line(right, wrong)
-            # to `fit_line` both kinds weigh the same, but a pool has many passages for each positive
+            # `fit_line` gives both kinds the same weight, but a pool has many passages for each positive
             intercept += math.log(len(right) / len(wrong))
             self.calibration = Calibration(slope, intercept, len(right), len(wrong))
         return self.calibration
 
     def __call__(self, group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
-        """Yield for each pool the judges' probabilities of its passages, and that of its best positive."""
+        """Yield, for each pool, the judges' probabilities of its passages, and that of its best positive."""
         from tandem.negatives.judging import judge_calibrated
 
         scores = judge_calibrated(self.judges, self.calibration, *self._list_pairs(group))
@@ -334,13 +334,13 @@ class JudgedRanking:
             yield own[: len(pool.rows)], float(positives.max()) if len(positives) else float("nan")
 
     def _list_pairs(self, group: Sequence[Pool]) -> tuple[Array, Array]:
-        """Return query row and passage row of what is judged: each pool's passages, then its positives."""
+        """Return query row and passage row of each judged pair: each pool's passages, then its positives."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         queries = self.queries.rows([pool.query for pool in group])
         return np.repeat(queries, [len(rows) for rows in passages]), np.concatenate(passages)
 
     def _split(self, group: Sequence[Pool], values: Array) -> list[Array]:
-        """Return each pool's values, in the order of `_list_pairs`."""
+        """Return each pool's values, from values in the order of `_list_pairs`."""
         sizes = [len(pool.rows) + len(pool.positives) for pool in group]
         return np.split(values, np.cumsum(sizes)[:-1])
 
@@ -364,17 +364,17 @@ def list_pool_rows(
 
 
 class PoolCounts(NamedTuple):
-    """Counts of one pool."""
+    """The counts of one pool."""
 
     passages: int
     unlabelled: int
     positives: int  # labelled, pooled or not
-    is_better: bool  # whether a passage that is asked about scores above all of these
-    likely: int  # of those asked about, above the threshold
+    is_better: bool  # whether a passage that is asked about scores higher than all positives
+    likely: int  # passages asked about that score above the threshold
 
 
 class PoolStatistics:
-    """Count over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
+    """Counts over the pools of a split; the judges' verdict is positive above `threshold`; None without judges."""
 
     def __init__(
         self, systems: Sequence[str], top: int, threshold: float | None, labelled: bool
@@ -405,7 +405,7 @@ class PoolStatistics:
             passages=len(pool.rows),
             unlabelled=int(pool.unlabelled.sum()),
             positives=len(positives),
-            is_better=bool((asked_scores > pool.best).any()),  # never above NaN
+            is_better=bool((asked_scores > pool.best).any()),  # false if it is NaN
             likely=likely,
         )
         self.pools.append(counts)
@@ -415,7 +415,7 @@ class PoolStatistics:
         self.scores["unlabelled, asked about"].append(asked_scores)
 
     def summarise(self) -> dict[str, object]:
-        """Return the counts as summary.json has them; shares are percent."""
+        """Return the counts in the form of summary.json; shares are percent."""
         queries = len(self.pools)
         sizes = [pool.passages for pool in self.pools]
         labelled = sum(pool.positives for pool in self.pools)
@@ -459,7 +459,7 @@ class PoolStatistics:
                 "per_query_with_likely": _average(labelled + likely, queries),
             }
 
-        highest = 1.0  # of probabilities
+        highest = 1.0  # the highest probability
         if self.threshold is None:
             highest = float(max(values.max(initial=0) for values in scores.values()) or 1.0)
         edges = np.linspace(0, highest, _BINS + 1)

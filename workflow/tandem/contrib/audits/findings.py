@@ -1,4 +1,4 @@
-"""The command `audits`: a page and a table of the findings of a dataset's audits; their section of the report."""
+"""The command `audits`: a page and a table of the findings of a dataset's audits, and their section of the report."""
 
 import csv
 import json
@@ -30,11 +30,11 @@ from tandem.store.lineage import BuiltStage, walk
 
 FOLDERS.append(Path(__file__).parent / "assets")
 _HEAD = ["audit", "finding", "where", "count", "share", "stage"]
-# of summary.json: no findings
+# keys of summary.json that are not findings
 _SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from", "rule")
 _SUMMARY_FILE = "summary.json"
-_PLOTTED_MEASURES = 2  # measures
-# Agreement → its title, and whose labels are rows and columns.
+_PLOTTED_MEASURES = 2  # measures in the plots
+# Agreement → its title, and the judges whose labels are its rows and columns.
 _SCALES = {
     "relevant": ("Relevant (1) or not (0)", "people", "model"),
     "grades": ("Grades", "people", "model"),
@@ -45,12 +45,12 @@ _SCALES = {
     ),
 }
 Counts = dict[str, int | float | None]  # name → count, or share in percent: None of nothing
-# of a measure, in percent if it is a share: before and after, or with and without; None of nothing
+# values of a measure, in percent if it is a share: before and after, or with and without; None without queries
 BothMeans = list[float | None]
 
 
 class AuditSummary(BaseModel):
-    """summary.json or changes.json of an audit; templates read more of its keys."""
+    """summary.json or changes.json of an audit; templates also read other keys of it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -65,7 +65,7 @@ class AuditSummary(BaseModel):
     threshold: float | None = None
     agreement: dict[str, Agreement] = {}
     removed_positives: int = 0
-    # packages that have passed their review; None where nothing was reviewed
+    # packages that have passed their review; None if there was no review
     accepted: int | None = None
 
 
@@ -76,20 +76,20 @@ def read_audit(artifact: Artifact, name: str = _SUMMARY_FILE) -> AuditSummary:
 
 @dataclass(frozen=True)
 class AuditView:
-    """Show an audit or a relabelling on the page."""
+    """An audit or a relabelling as it is shown on the page."""
 
     stage: BuiltStage
     summary: AuditSummary
     grids: list[PageTable] = field(default_factory=list)
     charts: list[Markup] = field(default_factory=list)
-    effects: PageTable | None = None  # the scores that it concerns; None without any
+    effects: PageTable | None = None  # effects on scores; None without any
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by finding
-    # of unlabelled passages, the new labels
+    # for an audit of unlabelled passages: its new labels
     relabelled: list["AuditView"] = field(default_factory=list)
 
 
 class AuditViews(NamedTuple):
-    """Hold all audits among some stages."""
+    """All audits among some stages."""
 
     noise: list[AuditView]
     similar: list[AuditView]
@@ -97,7 +97,7 @@ class AuditViews(NamedTuple):
 
 
 def collect_audits(stages: dict[str, BuiltStage]) -> AuditViews:
-    """Return the audits among some stages, which also hold the scores that show their effect."""
+    """Return the audits among some stages; the stages also include the scores that show the audits' effect."""
 
     return AuditViews(
         [show_noise(stage) for stage in stages.values() if stage.kind == "noise"],
@@ -146,7 +146,7 @@ def add_audits(manifests: Sequence[str]) -> Addition:
 
 
 def show_similar_queries(audit: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:
-    """Show training queries that are similar to others, and systems on such queries (DuReader-retrieval Table 6)."""
+    """Show training queries that are similar to others, and systems on those others (DuReader-retrieval Table 6)."""
     summary = read_audit(audit.artifact)
     head = ["Split", "queries", "with a similar one", "%", "training queries"]
     splits = []
@@ -216,7 +216,7 @@ def _tabulate_effects(
     measures: list[str],
     rows: Sequence[tuple[BuiltStage, list[str], list[BothMeans]]],
 ) -> PageTable | None:
-    """Return a row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
+    """Return a row per run: cells under the heads `more`, and both sides of each measure; None without any run."""
     head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
     cells = [
         [run.key, *own, *(format_number(mean) for pair in means for mean in pair)]
@@ -227,7 +227,7 @@ def _tabulate_effects(
 
 
 def show_false_negatives(audit: BuiltStage, stages: dict[str, BuiltStage]) -> AuditView:
-    """Show unlabelled passages that are likely relevant, and what new labels changed."""
+    """Show unlabelled passages that are likely relevant, and the changes by new labels."""
     summary = read_audit(audit.artifact)
     verdicts = []
     if summary.above_threshold:
@@ -319,12 +319,12 @@ def show_relabelling(relabelled: BuiltStage, stages: dict[str, BuiltStage]) -> A
 
 
 def read_audit_review(artifact: Artifact) -> ReviewSummary:
-    """Read what the review of annotators' packages found."""
+    """Read the result of the review of annotators' packages."""
     return ReviewSummary.model_validate_json(artifact.path(_SUMMARY_FILE).read_bytes())
 
 
 def tabulate_packages(summary: ReviewSummary) -> PageTable:
-    """Return a row a package: its reviewers' accuracies and their mean; the title says whether A.3's rule is met."""
+    """Return a row per package: its reviewers' accuracies, their mean; the title shows whether A.3's rule is met."""
     names = [f"Reviewer {number}, %" for number in range(1, summary.rule.reviewers + 1)]
     rows = []
     for name, package in summary.packages.items():
@@ -367,8 +367,8 @@ def _read_noise_lines(stage: BuiltStage) -> Iterable[dict[str, str]]:
 
 
 def show_noise(stage: BuiltStage) -> AuditView:
-    """Show leakage and noise: findings below one another, places that share findings side by side."""
-    places: dict[str, dict[str, str]] = {}  # place → finding → how often, and which share that is
+    """Show leakage and noise: a row per finding, with places that share findings in columns side by side."""
+    places: dict[str, dict[str, str]] = {}  # place → finding → its count and share
     for line in _read_noise_lines(stage):
         share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
         places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
@@ -402,7 +402,7 @@ def _has_summary(stage: BuiltStage) -> bool:
 
 
 def write_audits_csv(stages: Iterable[BuiltStage]) -> str:
-    """Return every number of every audit, a line each."""
+    """Return every number of every audit as CSV, a line each."""
     lines: list[list[str]] = []
     for stage in stages:
         if stage.kind == "noise":
@@ -416,7 +416,7 @@ def write_audits_csv(stages: Iterable[BuiltStage]) -> str:
 
 
 def _list_summary_rows(stage: BuiltStage) -> list[list[str]]:
-    """Return finding, place, count and share of every number in a stage's summary."""
+    """Return finding, place, count and share for every number in a stage's summary."""
     rows = []
     for path, value in flatten(json.loads(stage.artifact.path(_SUMMARY_FILE).read_bytes())).items():
         is_number = type(value) in (int, float)  # True is not a number here

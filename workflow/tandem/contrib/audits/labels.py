@@ -1,6 +1,6 @@
-"""Queries and judgements of a dataset, split by split: missing and repeated labels, overlap of splits, holes of runs.
+"""Queries and judgements of a dataset, split by split: missing and repeated labels, overlap of splits, holes in runs.
 
-A hole is a result that nobody judged; one that repeats a positive of its query must be relevant.
+A hole is a result that nobody judged; a hole that repeats a positive of its query must be relevant.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,30 +23,30 @@ _QUERIES_AT_ONCE = 1000
 
 @dataclass
 class JudgedSplit:
-    """Hold a split: texts of its queries, judgements (query → document → relevance) of those that have any."""
+    """A split: texts of its queries, and judgements (query → document → relevance) of those that have any."""
 
     queries: dict[str, str] = field(default_factory=dict)
     judged: dict[str, dict[str, int]] = field(default_factory=dict)
-    # of every judged passage, -1 where the corpus lacks it
+    # row of every judged passage, -1 if the corpus lacks it
     rows: dict[str, int] = field(default_factory=dict)
 
     def list_positives(self, query: str) -> list[str]:
-        """Return ids of a query's relevant passages, in the corpus or not."""
+        """Return the ids of a query's relevant passages, whether the corpus has them or not."""
         return [doc for doc, relevance in self.judged.get(query, {}).items() if relevance > 0]
 
     def find_known(self, *queries: str) -> Rows:
-        """Return rows of some queries' relevant passages that are in the corpus, ascending, each once."""
+        """Return the rows of some queries' relevant passages that are in the corpus, ascending, each once."""
         rows = np.asarray(
             [self.rows[doc] for query in queries for doc in self.list_positives(query)], np.int64
         )
         return np.unique(rows[rows >= 0])
 
     def list_without_positive(self) -> list[str]:
-        """Return judged queries of which no judgement is relevant."""
+        """Return judged queries without a relevant judgement."""
         return [query for query in self.judged if not self.list_positives(query)]
 
     def find_missing(self) -> dict[str, list[str]]:
-        """Return query → relevant documents that the corpus lacks, of queries with any."""
+        """Return query → relevant documents that the corpus lacks, for queries with such documents."""
         missing = {}
         for query in self.judged:
             docs = [doc for doc in self.list_positives(query) if self.rows[doc] < 0]
@@ -62,11 +62,11 @@ class JudgedSplit:
         return groups
 
     def list_repeated(self) -> list[list[str]]:
-        """Groups of queries with the same normalised text."""
+        """Return groups of queries with the same normalised text."""
         return [group for group in self.group_by_text().values() if len(group) > 1]
 
     def count(self) -> dict[str, int]:
-        """Return numbers of queries and judgements, and of faulty ones."""
+        """Return the numbers of queries and judgements, and of faulty ones."""
         missing, repeated = self.find_missing(), self.list_repeated()
         return {
             "queries": len(self.queries),
@@ -100,7 +100,7 @@ def read_splits(collection: Collection, ids: IdRows) -> dict[str, JudgedSplit]:
 def find_repeated_across(
     splits: dict[str, JudgedSplit],
 ) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Yield (first split, second split) → queries of the second with the first query of the same text in the first."""
+    """Yield (first split, second split), and queries of the second with the first query of equal text in the first."""
     for (name, split), (other, second) in combinations(splits.items(), 2):
         texts = split.group_by_text()
         pairs = []
@@ -112,16 +112,16 @@ def find_repeated_across(
 
 @dataclass(frozen=True)
 class Overlap:
-    """Positives of a split against those of train; a positive is in the first list that it fits."""
+    """Positives of a split compared with those of train; a positive is in the first of these lists that it fits."""
 
     positives: Rows  # the split's distinct positives in the corpus
     shared: Rows  # those that are positives of train themselves
     exact: list[tuple[int, int]]  # (positive, training positive) with the same text
     near: list[tuple[int, int]]  # (positive, training positive) that are near-duplicates
-    queries: int  # of the split with at least one of these as a positive
+    queries: int  # queries of the split with a positive in one of the lists
 
     def count(self) -> dict[str, int]:
-        """Return lengths of the lists, and the number of queries."""
+        """Return the lengths of the lists, and the number of queries."""
         return {
             name: value if name == "queries" else len(value) for name, value in vars(self).items()
         }
@@ -133,14 +133,14 @@ def find_overlap(train: JudgedSplit, split: JudgedSplit, duplicates: Duplicates)
     shared = np.intersect1d(tested, trained)
     rest = np.setdiff1d(tested, shared).tolist()
 
-    # The training positive that stands for a text is its first one: of equal keys the last that is put in stays.
+    # The training positive that represents a text is its first one: of equal keys, the value set last remains.
     first = duplicates.first
     backwards = trained[::-1]
     train_by_text = dict(zip(first[backwards].tolist(), backwards.tolist(), strict=True))
     exact = [(row, train_by_text[first[row]]) for row in rest if first[row] in train_by_text]
 
     rest = np.setdiff1d(rest, [row for row, _ in exact]).astype(np.int64)
-    nearest: dict[int, int] = {}  # row that stands for a text → the first near training positive
+    nearest: dict[int, int] = {}  # row that represents a text → the first near training positive
     for row, other in zip(*duplicates.find_near(first[rest].astype(np.int64)), strict=True):
         if other in train_by_text:
             train_row = train_by_text[other]
@@ -153,25 +153,25 @@ def find_overlap(train: JudgedSplit, split: JudgedSplit, duplicates: Duplicates)
 
 
 class Hint(NamedTuple):
-    """Describe an unjudged result that repeats a positive of its query."""
+    """An unjudged result that repeats a positive of its query."""
 
     query: str
     doc: str
     rank: int  # from 1
-    positive: int  # its row: of several the one most alike, then the first in the corpus
-    likeness: float  # of `Duplicates.compare`, never 0
+    positive: int  # its row: the most similar one, of equal ones the first in the corpus
+    likeness: float  # by `Duplicates.compare`, never 0
 
 
 @dataclass
 class UnjudgedDepth:
     """Unjudged results of a run down to one rank."""
 
-    # their share of the results, the mean over judged queries; None where none is judged
+    # their share of the results, averaged over judged queries; None without judged queries
     hole: float | None = 0.0
     unjudged: int = 0
     exact: int = 0  # those with the text of a positive
     near: int = 0  # those that are near-duplicates of a positive
-    queries: int = 0  # with any of either
+    queries: int = 0  # queries with any of either
 
 
 @dataclass
@@ -197,9 +197,9 @@ def count_holes(
     ids: IdRows,
     most: int,
 ) -> Holes:
-    """Count a run's unjudged results down to some depths; queries that nobody judged are left out.
+    """Count a run's unjudged results down to several depths; queries without judgements are left out.
 
-    At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
+    At most `most` examples are returned. A result that the corpus lacks raises a `UserError`.
     """
     result = Holes({depth: UnjudgedDepth() for depth in depths})
     shares = dict.fromkeys(depths, 0.0)
@@ -211,7 +211,7 @@ def count_holes(
                 top = docs[:cutoff]
                 unjudged = sum(doc not in split.judged[query] for doc in top)
                 depth.unjudged += unjudged
-                # as ir_measures' 1 - `Judged@k`: of short lists their own length
+                # as ir_measures' 1 - `Judged@k`; the denominator of a short list is its own length
                 shares[cutoff] += unjudged / len(top)
             within = [hint for hint in hints if hint.rank <= cutoff]
             depth.exact += sum(hint.likeness == EXACT for hint in within)
@@ -236,7 +236,7 @@ def _find_hints(
         open_results += [(query, doc, rank) for rank, doc in ranked if doc not in judged]
     rows = ids.rows([doc for _, doc, _ in open_results])
 
-    # Each open result is compared with all known positives of its query: pairs in one array, cut again by result.
+    # Each unjudged result is compared with all known positives of its query: pairs in one array, then split by result.
     known = {query: split.find_known(query) for query in tops}
     positives = [known[query] for query, _, _ in open_results]
     counts = np.asarray([len(own) for own in positives], np.int64)

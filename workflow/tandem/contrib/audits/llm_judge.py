@@ -1,6 +1,6 @@
-"""Stage `judge_llm`: a language model grades what nobody judged, and some of what people judged (UMBRELA).
+"""Stage `judge_llm`: a language model grades pairs that nobody judged, and some that people judged (UMBRELA).
 
-Its labels are a machine's: every file that holds them says so, and how far they agree with people's is measured.
+Its labels are a machine's. Every file that holds them states that, and their agreement with people's is measured.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from tandem.retrieval.inputs import require_dataset
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
 
-MADE_BY = "made_by"  # the column that names the model behind a label; of people's `people`
+MADE_BY = "made_by"  # the column that names the model behind a label, or `people`
 LABELS_SCHEMA = QRELS_SCHEMA.append(pa.field(MADE_BY, pa.string()))
 GRADES_SCHEMA = pa.schema([
     ("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32()), ("people", pa.int32()),
@@ -46,7 +46,7 @@ GRADES_SCHEMA = pa.schema([
 
 
 class JudgedPair(NamedTuple):
-    """Hold a query, a passage, and what people said of them: a relevance, None where nobody judged."""
+    """A query, a passage, and people's judgement of them: a relevance, None if nobody judged."""
 
     query: str
     doc: str
@@ -56,10 +56,10 @@ class JudgedPair(NamedTuple):
 def run(job: Job[JudgeLlmParams]) -> None:
     """Grade the unjudged passages at the top of runs and on a pool's sheet, and a sample of judged pairs.
 
-    Inputs: dataset; pool, of `false_negatives`, whose queries are looked at; `run.<i>`.
-    Writes grades.parquet (each pair with its grade, null where the answer named none), qrels.parquet (people's labels
-    and the model's, for `score`), sheet.csv (the pool's with the model's verdicts), changes.json as `relabel` does, and
-    summary.json with the agreement. An answer is kept before the next question.
+    Inputs: dataset; pool, of `false_negatives`, whose queries are graded; `run.<i>`.
+    Writes grades.parquet (each pair with its grade, null if the answer named none), qrels.parquet (people's labels
+    and the model's, for `score`), sheet.csv (the pool's sheet with the model's verdicts), changes.json as `relabel`
+    does, and summary.json with the agreement. Each answer is stored before the next question.
     """
     params, split = job.params, job.params.split
     require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
@@ -86,7 +86,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
     with writing(job) as draft:
         grades = ask(job, draft, pairs, texts, collection)
         rows = []
-        machine: dict[tuple[str, str], int] = {}  # grades of what people did not judge
+        machine: dict[tuple[str, str], int] = {}  # grades of pairs that people did not judge
         for pair, grade in zip(pairs, grades, strict=True):
             rows.append((pair.query, pair.doc, grade, pair.people, params.model))
             if pair.people is None and grade is not None:
@@ -153,11 +153,11 @@ def list_unjudged(
 def sample_judged(
     judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int
 ) -> list[JudgedPair]:
-    """Draw at most so many of a split's judged pairs whose passage the corpus has, evenly, in the file's order."""
+    """Draw at most `most` of a split's judged pairs whose passage the corpus has, evenly, in the file's order."""
     pairs = []
     for query, grades in judged.items():
         for doc, grade in grades.items():
-            if grade not in (LITERAL_MATCH, EXCLUDED):  # which are not judgements of people
+            if grade not in (LITERAL_MATCH, EXCLUDED):  # these are not judgements of people
                 pairs.append(JudgedPair(query, doc, grade))
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
     pairs = list(compress(pairs, known))
@@ -172,7 +172,7 @@ def ask(
     texts: dict[str, str],
     collection: Collection,
 ) -> list[int | None]:
-    """Ask for the model's grade of each pair, None where its answer names none; count answers and tokens."""
+    """Ask for the model's grade of each pair, None if its answer names none; count answers and tokens."""
     params, passages = job.params, collection.texts({pair.doc for pair in pairs})
     answers = open_answers(job, CHAT)
     grades: list[int | None] = []
@@ -214,7 +214,7 @@ def _find_lowest_relevant(params: JudgeLlmParams) -> int:
 def _fill_sheet(
     job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]
 ) -> Iterator[list[object]]:
-    """Yield the rows of the pool's sheet, filled in by the model where it gave a grade."""
+    """Yield the rows of the pool's sheet, with the model's verdict where it gave a grade."""
     for _, (query, doc, *texts, _) in read_filled_rows(
         job.inputs["pool"].path("sheet.csv"), SHEET_COLUMNS
     ):
@@ -230,11 +230,11 @@ def _fill_sheet(
 def summarise_grades(
     params: JudgeLlmParams, pairs: Sequence[JudgedPair], grades: Sequence[int | None]
 ) -> dict[str, object]:
-    """Return summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
+    """Return summary.json: the prompt, the count of each grade, and the agreement on pairs that people judged."""
     lowest = _find_lowest_relevant(params)
     unjudged: Counter[str] = Counter()  # by grade
     both: list[tuple[int, int]] = []  # people's label and the model's grade
-    ungraded = 0  # pairs that people judged and whose answer names no grade
+    ungraded = 0  # pairs judged by people for which the answer names no grade
     for pair, grade in zip(pairs, grades, strict=True):
         if pair.people is None:
             unjudged[str(grade)] += 1

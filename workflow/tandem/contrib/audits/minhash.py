@@ -23,16 +23,16 @@ Hashes32 = np.ndarray[Any, np.dtype[np.uint32]]
 # Bases of polynomials modulo 2^64: odd, so that no power is 0 and every digit counts.
 _UNIT_BASE = np.uint64(0x9E3779B97F4A7C15)
 _BAND_BASE = np.uint64(0xD6E8FEB86659FD93)
-_SPACE_CODE = ord(" ") + 1  # as `_encode_characters` has it
-# How much a missed pair weighs against a needless comparison when datasketch chooses the bands: needless ones cost
+_SPACE_CODE = ord(" ") + 1  # as `_encode_characters` encodes it
+# The weights of a missed pair and of a needless comparison when datasketch chooses the bands. Needless comparisons cost
 # only time, since every pair is compared in full afterwards.
 _BAND_WEIGHTS = (0.05, 0.95)
-_FEWEST_BANDS = 2  # that datasketch allows
+_FEWEST_BANDS = 2  # the fewest that datasketch allows
 SHINGLES_PER_BLOCK = 1024  # whose permuted values fit the processor's cache
 
 
 def mix_64_bits(values: IdHashes) -> IdHashes:
-    """Map 64-bit values one to one so that every input bit moves every output bit: SplitMix64's finaliser.
+    """Map 64-bit values one to one so that every input bit affects every output bit: SplitMix64's finaliser.
 
     Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014), variant 13 of Stafford.
     """
@@ -42,16 +42,16 @@ def mix_64_bits(values: IdHashes) -> IdHashes:
 
 
 def mix_32_bits(values: Hashes32) -> Hashes32:
-    """Apply the 32-bit finaliser of MurmurHash3, as datasketch's scheme `affine32` does before it permutes."""
+    """Apply the 32-bit finaliser of MurmurHash3, which datasketch's scheme `affine32` applies before it permutes."""
     mixed = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return mixed ^ (mixed >> np.uint32(16))
 
 
 def normalise_for_equality(text: str) -> str:
-    """Return a text as it counts for equality: Unicode NFKC, case folded, single spaces and none at the ends.
+    """Return the form of a text that counts for equality: Unicode NFKC, case folded, single spaces, none at the ends.
 
-    NFKC also makes full-width letters and digits of Chinese texts their ordinary selves.
+    NFKC also turns full-width letters and digits in Chinese texts into ordinary ones.
 
     >>> normalise_for_equality("  Two\\tWORDS ")
     'two words'
@@ -61,16 +61,16 @@ def normalise_for_equality(text: str) -> str:
 
 @dataclass(frozen=True)
 class Shingling:
-    """Cut texts into runs of `size` words (what white space separates) or characters (Chinese, Japanese)."""
+    """Cuts texts into runs of `size` words (separated by white space) or characters (Chinese, Japanese)."""
 
     unit: str
     size: int
 
     def hash_texts(self, texts: Sequence[str]) -> tuple[IdHashes, Rows]:
-        """Return hashes of all shingles of some normalised, non-empty texts, text after text, and each text's number.
+        """Return the hashes of all shingles of normalised, non-empty texts, text after text, and the number per text.
 
-        Repetitions are included. A text of fewer units than `size` is one shingle, filled up with a character that no
-        text holds.
+        Repetitions are included. A text of fewer units than `size` is one shingle, padded with a character that no text
+        holds.
         """
         if self.unit == "words":
             units, counts = _hash_words(
@@ -87,7 +87,7 @@ class Shingling:
             hashes *= _UNIT_BASE
             hashes += units[offset : offset + len(hashes)]
 
-        # Windows that begin at the last `size - 1` units of a text would run into the next text.
+        # Windows that begin at the last `size - 1` units of a text would extend into the next text.
         is_inside = np.ones(len(units), bool)
         ends = np.cumsum(counts)
         for back in range(1, self.size):
@@ -96,7 +96,7 @@ class Shingling:
 
 
 def _encode_characters(text: str) -> IdHashes:
-    """Return the code point of every character, from 1."""
+    """Return the code point of every character, plus one."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64) + np.uint64(1)
 
 
@@ -114,7 +114,7 @@ def _hash_words(texts: list[str]) -> tuple[IdHashes, Rows]:
 
 @dataclass(frozen=True)
 class Sketcher:
-    """Compute signatures and bands of one threshold and seed."""
+    """Computes signatures and bands for one threshold and seed."""
 
     shingling: Shingling
     threshold: float  # Jaccard similarity from which two texts are near-duplicates
@@ -125,8 +125,9 @@ class Sketcher:
     def bands(self) -> tuple[int, int]:
         """Return the number of bands, and the number of values in each.
 
-        Near a threshold of 1 a single band would be best, which datasketch refuses: the fewest then, of half the values
-        each. They propose more pairs, not other ones, since every pair is compared in full afterwards.
+        Near a threshold of 1, a single band would be best, but datasketch refuses it. Then the fewest allowed bands are
+        used, each with half of the values. They propose more pairs, but no other duplicates result, since every pair is
+        compared in full afterwards.
         """
         try:
             index = MinHashLSH(
@@ -138,7 +139,7 @@ class Sketcher:
 
     @property
     def recall(self) -> float:
-        """Return the probability that a pair exactly at the threshold is found; pairs above it are likelier."""
+        """Return the probability that a pair exactly at the threshold is found; it is higher for pairs above it."""
         bands, rows = self.bands
         return float(1 - (1 - self.threshold**rows) ** bands)
 
@@ -146,7 +147,7 @@ class Sketcher:
         """Return the smallest permuted value of each text's shingles, shape (texts, permutations).
 
         Args:
-            hashes: of shingles, text after text.
+            hashes: hashes of shingles, text after text.
             counts: the number of each text's shingles, at least 1.
         """
         factors, offsets = MinHash(num_perm=self.permutations, seed=self.seed).permutations
@@ -154,12 +155,12 @@ class Sketcher:
         ends = np.cumsum(counts)
         signatures = np.full((len(counts), self.permutations), np.iinfo(np.uint32).max, np.uint32)
 
-        # Block by block of shingles; a text that several blocks share keeps the smallest of their values.
+        # Shingles are processed block by block; a text in several blocks gets the smallest of their values.
         for start in range(0, len(values), SHINGLES_PER_BLOCK):
             stop = min(start + SHINGLES_PER_BLOCK, len(values))
             first_text, last_text = np.searchsorted(ends, [start, stop - 1], side="right")
             texts = slice(first_text, last_text + 1)
-            # of the texts, within the block
+            # beginnings of the texts, within the block
             starts = np.maximum(ends[texts] - counts[texts], start) - start
             permuted = values[start:stop, None] * factors + offsets
             part = signatures[texts]
@@ -183,9 +184,9 @@ class Sketcher:
 
 
 def cut_into_pieces(texts: list[str], characters: int = 1 << 18) -> Iterator[list[str]]:
-    """Yield texts in pieces of about so many characters, so that arrays over them stay small.
+    """Yield texts in pieces of about `characters` characters, so that arrays over a piece stay small.
 
-    A long text is a piece of its own.
+    A longer text is a piece of its own.
     """
     start = size = 0
     for position, text in enumerate(texts):

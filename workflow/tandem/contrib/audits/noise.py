@@ -1,9 +1,10 @@
-"""Stage `noise`: duplicates among the passages, faults of the labels, overlap of splits, holes of runs.
+"""Stage `noise`: duplicates among the passages, faults of the labels, overlap of splits, holes in runs.
 
 Cost: one pass over the corpus, and another over the row groups that hold a candidate. Measured on 400,000 generated
-passages of 56 words (64 permutations, shingles of 3 words, 6 % of them repetitions): 36 µs of processor time a passage,
-so 8.8 million take about 5 minutes of one core, shared out among the workers. Memory: 90 bytes a passage at the peak
-and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a band and passage (0.7 GB).
+passages of 56 words (64 permutations, shingles of 3 words, 6 % of them repetitions): 36 µs of processor time per
+passage. 8.8 million passages thus take about 5 minutes of one core, divided among the workers. Memory: 90 bytes per
+passage at the peak and 150 MiB per process, about 1 GiB for 8.8 million. Temporary disk: 8 bytes per band and passage
+(0.7 GB).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,8 +36,8 @@ from tandem.evaluation.measures import skip_excluded
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
-FindingLine = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share
-_SPLIT_FINDINGS = (  # finding, its number among a split's counts, and of what it is a share
+FindingLine = tuple[str, str, int, str]  # a line of noise.csv: finding, where, count, share
+_SPLIT_FINDINGS = (  # finding, its name among a split's counts, and the whole of its share
     ("queries without judgement", "unjudged", "queries"),
     ("judged queries without a positive", "without_positive", "judged"),
     ("judgements of passages that the corpus lacks", "unknown", "judgements"),
@@ -50,14 +51,14 @@ _CHARACTERS_PER_TEXT = 200  # of an example's text
 
 @dataclass(frozen=True)
 class Findings:
-    """Hold all findings of an audit."""
+    """All findings of an audit."""
 
-    split: str  # of the runs
+    split: str  # the split of the runs
     corpus: dict[str, int]
     splits: dict[str, dict[str, int]]
     # (split, another split, (query of the latter, query of the former with its text))
     repeated: list[tuple[str, str, list[tuple[str, str]]]]
-    overlaps: dict[str, Overlap]  # positives that train has too, by split
+    overlaps: dict[str, Overlap]  # by split: positives that train has, too
     holes: dict[str, Holes]  # unjudged results, by key of the run
 
 
@@ -67,9 +68,9 @@ def run(job: Job[NoiseParams]) -> None:
     Inputs: dataset, run.0, run.1, … (any number, all of `split`).
     Writes duplicates.parquet, summary.json, examples.json and noise.csv (finding, where, count, share).
 
-    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalise`. Near
-    duplicates are compared text by text: of equal ones the first stands for all. Passages without a word
-    are neither.
+    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalise_for_equality`. Near
+    duplicates are searched for among distinct texts: the first of equal passages represents all. Passages without a
+    word are neither.
     """
     params, runs = job.params, job.many("run")
     sketcher = Sketcher(
@@ -160,7 +161,7 @@ def summarise_findings(
 
 
 def list_finding_lines(findings: Findings) -> Iterator[FindingLine]:
-    """Yield all findings, zeros included; the share (0 to 1, six decimals) is empty where there is no natural whole."""
+    """Yield all findings, zeros included; the share (0 to 1, six decimals) is empty if there is no natural whole."""
 
     def make_line(finding: str, where: str, count: int, whole: int) -> FindingLine:
         return finding, where, count, f"{count / whole:.6f}" if whole else ""
@@ -211,7 +212,7 @@ def list_finding_lines(findings: Findings) -> Iterator[FindingLine]:
 
 
 class Example(NamedTuple):
-    """Show a finding: a remark, passages (ids) and queries (id and text)."""
+    """An example of a finding: a remark, passages (ids) and queries (id and text)."""
 
     note: str
     passages: list[str]
@@ -224,7 +225,7 @@ Examples = dict[str, list[Example]]
 def collect_examples(
     findings: Findings, splits: dict[str, JudgedSplit], duplicates: Duplicates, ids: IdRows
 ) -> Examples:
-    """Return examples of each finding, an empty list for one without any."""
+    """Return examples of each finding; the list is empty for a finding without any."""
     result = collect_corpus_examples(duplicates, ids)
     for name, split in splits.items():
         result |= collect_split_examples(name, split)
@@ -237,7 +238,7 @@ def collect_examples(
                 Example("the same text", [], [(query, second[query]), (before, first[before])])
             )
 
-    # shared ones, then equal texts, then near-duplicates
+    # the same passages first, then equal texts, then near-duplicates
     for name, part in findings.overlaps.items():
         shown = result[f"Positives of {name} that train has shown"] = []
         for doc in ids.ids(part.shared[:_EXAMPLES_PER_FINDING]):
@@ -262,7 +263,7 @@ def collect_examples(
 
 
 def collect_corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
-    """Return empty passages, equal texts, and near-duplicates: the least alike first, as they are the ones to doubt."""
+    """Return empty passages, equal texts, and near-duplicates: the least similar first, as these are doubtful."""
     first, most = duplicates.first, _EXAMPLES_PER_FINDING
     empty = [Example("", [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:most])]
 
@@ -287,7 +288,7 @@ def collect_corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
 
 
 def collect_split_examples(name: str, split: JudgedSplit) -> Examples:
-    """Return positives that the corpus lacks, judged queries without a positive, queries asked twice."""
+    """Return positives that the corpus lacks, judged queries without a positive, and repeated queries."""
 
     most = _EXAMPLES_PER_FINDING
 
@@ -327,7 +328,7 @@ def add_texts(examples: Examples, collection: Collection) -> dict[str, list[dict
         return [{"id": name, "text": shorten(text)} for name, text in rows]
 
     def describe_example(example: Example) -> dict[str, object]:
-        """Return an example with its texts, shortened, as the report shows it."""
+        """Return an example with its texts, shortened, in the report's form."""
         passages = [(doc, join_contents(*texts[doc])) for doc in example.passages]
         return {
             "note": example.note,

@@ -32,13 +32,13 @@ class SimilarQueries(Section):
         None,
         ge=0,
         le=1,
-        description="pairs above it are similar; null: 0.5 of the judges' probability or of the words' cosine, "
-        "0.8 of the vectors' cosine",
+        description="pairs above it are similar; null: 0.5 for the judges' probability and the words' cosine, "
+        "0.8 for the vectors' cosine",
     )
     judges: Items[CrossEncoderRef] | None = Field(
         None,
         description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges` that "
-        "have learned what probability is enough: published ones, and those of `loss: pointwise` without `distil`",
+        "have learned absolute probabilities: published ones, and those of `loss: pointwise` without `distil`",
     )
 
 
@@ -46,17 +46,15 @@ class Review(Section):
     """How annotators' packages are reviewed (DuReader-retrieval A.3)."""
 
     package: int = Field(
-        1000, ge=1, le=5000, description="pairs of a query and a passage that a package has at most"
+        1000, ge=1, le=5000, description="pairs of a query and a passage in a package, at most"
     )
     reviewers: int = Field(2, ge=1, description="reviewers of a package")
-    pairs: int = Field(
-        100, ge=1, description="pairs of a package that each reviewer draws and judges"
-    )
+    pairs: int = Field(100, ge=1, description="pairs of a package that are drawn for each reviewer")
     accuracy: float = Field(
         0.93,
         gt=0,
         le=1,
-        description="share of verdicts, on average over reviewers, below which a package is revised",
+        description="share of equal verdicts, averaged over reviewers, below which a package is revised",
     )
 
 
@@ -89,7 +87,7 @@ class NoiseAudit(Section):
     threshold: float = Field(
         0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity"
     )
-    permutations: int = Field(64, ge=16, description="of MinHash")
+    permutations: int = Field(64, ge=16, description="number of MinHash permutations")
     depths: Items[Count] = Field(
         (10, 50), min_length=1, description="ranks up to which duplicates are counted"
     )
@@ -104,7 +102,9 @@ class Grading(LanguageModel):
         description="passages at the top of each system that are graded if nobody judged them",
     )
     sample: int = Field(
-        200, ge=0, description="judged pairs that are graded too: do people and the model agree?"
+        200,
+        ge=0,
+        description="judged pairs that are also graded, to measure the agreement of model and people",
     )
     scale: Literal["binary", "graded"] = Field(
         "binary",
@@ -112,7 +112,7 @@ class Grading(LanguageModel):
     )
     relevant_from: int = Field(2, ge=1, le=3, description="lowest grade that counts as relevant")
     tokens: int = Field(
-        64, ge=1, description="of an answer, at most; models that think aloud need more"
+        64, ge=1, description="tokens of an answer, at most; models that think aloud need more"
     )
 
 
@@ -127,7 +127,7 @@ class Audits(Section):
         "de_bm25neg", description="the dual encoder whose vectors propose pairs of queries"
     )
     judges: Items[CrossEncoderRef] = Field(
-        ("ce_bm25neg",), description="cross-encoders whose mean decides"
+        ("ce_bm25neg",), description="cross-encoders whose mean probability decides"
     )
     in_report: bool = Field(
         False, description="the report has sections of the audits, and waits for them"
@@ -152,11 +152,11 @@ class Dissimilar(Inheriting):
 
     corpus_key = "of"
     source: Literal["dissimilar"]
-    of: DatasetRef = Field(description="the dataset that they are removed from")
+    of: DatasetRef = Field(description="the dataset that these queries are removed from")
 
 
 class Shingle(Model):
-    """What a text is cut into when it is compared with others."""
+    """The unit and length of the pieces into which texts are cut for comparison."""
 
     unit: Literal["words", "characters"] = Field(
         description="characters for languages without spaces"
@@ -165,17 +165,19 @@ class Shingle(Model):
 
 
 class RunsParams(Params):
-    """What is left out of the runs that an audit reads."""
+    """Results that an audit leaves out of the runs that it reads."""
 
-    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
+    ignore_identical_ids: bool = Field(
+        False, exclude_if=not_, description="leave out the document whose id is the query's"
+    )
 
 
 class NoiseParams(NoiseAudit, RunsParams):
     """Duplicates, faults of the labels, overlap of splits, unjudged results."""
 
     shingle: Shingle = Field(description="how texts are cut")
-    seed: int = Field(description="of the permutations")
-    split: str | None = Field(None, description="of the runs; null where there are none")
+    seed: int = Field(description="seed of the permutations")
+    split: str | None = Field(None, description="split of the runs; null if there are none")
 
 
 @parameters_of
@@ -192,35 +194,35 @@ class SimilarQueriesParams(SimilarQueries, Inference, Params):
 class FalseNegativesParams(FalseNegativesAudit, Inference, RunsParams):
     """Unlabelled passages that may be relevant."""
 
-    split: str = Field(description="of the runs")
+    split: str = Field(description="split of the runs")
     calibrate: bool = Field(
         False,
         exclude_if=not_,
-        description="the labelled positives and the other passages say what the judges' scores mean",
+        description="the judges' scores are calibrated on the labelled positives and the other passages",
     )
 
 
 class RelabelParams(Params):
-    """Judgements with the labels of annotators, or of the judges. What is null is the pool's."""
+    """Judgements with the labels of annotators, or of the judges. A parameter that is null has the pool's value."""
 
-    split: str | None = Field(None, description="of the pool")
+    split: str | None = Field(None, description="split of the pool")
     threshold: float | None = Field(
         None, ge=0, le=1, description="the judges' verdict is positive above it"
     )
     fingerprint: str | None = Field(
-        None, description="of the filled sheet, or of the reviewed packages"
+        None, description="digest of the filled sheet, or of the reviewed packages"
     )
 
 
 class JudgeLlmParams(Grading, RunsParams, LlmParams):
     """Grades of a language model, and judgements with them."""
 
-    split: str = Field(description="of the pool and the runs")
-    seed: int = Field(description="of the sample of judged pairs")
+    split: str = Field(description="split of the pool and the runs")
+    seed: int = Field(description="seed of the sample of judged pairs")
 
 
 def list_decisive_files(folder: Path) -> list[Path]:
-    """Return the files of a folder of annotators' packages that decide its labels: all but what is being worked on."""
+    """Return the files of a folder of annotators' packages that decide its labels: all except unfinished work."""
     return [
         *folder.glob(RULE_FILE),
         *folder.glob("submitted/*.csv"),

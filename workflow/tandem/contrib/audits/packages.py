@@ -9,10 +9,10 @@ same verdict.
       annotation.json                     which pool and which rule
       packages/001.csv, 001.html          an annotator fills in the column `verdict` of every row
       submitted/001.round1.csv            those verdicts as they went to review; nobody edits this
-      reviews/001.round1.reviewer2.csv    a reviewer's draw, without the annotator's verdicts; a page beside it
-      report.csv                          where each package stands
+      reviews/001.round1.reviewer2.csv    a reviewer's draw, without the annotator's verdicts; with a page
+      report.csv                          the state of each package
 
-All that is known follows from these files: `tandem annotate` may be called at any time, and writes what comes next.
+All state is in these files: `tandem annotate` may be called at any time, and writes what comes next.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ Verdicts = dict[Pair, bool]
 
 
 class AnnotationRule(BaseModel):
-    """What a folder was begun with: its pool, how it is reviewed, and the seed of the reviewers' draws."""
+    """The rule that a folder was begun with: its pool, how it is reviewed, and the seed of the reviewers' draws."""
 
     pool: str
     review: Review
@@ -52,12 +52,12 @@ class AnnotationRule(BaseModel):
 
 
 class PackageReview(BaseModel):
-    """Where a package stands."""
+    """The state of a package."""
 
     pairs: int
-    answered: int  # by the annotator
-    round: int  # of reviews; 0 before the first
-    # accuracy by each of the last round's reviewers in percent; None: not finished
+    answered: int  # number of pairs judged by the annotator
+    round: int  # number of the last review; 0 before the first
+    # accuracy by each of the last round's reviewers, in percent; None if not finished
     reviewers: list[float | None]
     percent: float | None  # their mean, once all have finished
     accepted: bool
@@ -65,12 +65,12 @@ class PackageReview(BaseModel):
 
 
 class ReviewSummary(BaseModel):
-    """What a review found: every package, and how reviewers and annotators agree in the last rounds."""
+    """The result of a review: every package, and how reviewers and annotators agree in the last rounds."""
 
     rule: Review
     packages: dict[str, PackageReview]
     is_met: bool  # whether all packages have passed
-    agreement: dict[str, Agreement]  # by what was judged
+    agreement: dict[str, Agreement]  # by the kind of pairs
 
     @property
     def accepted(self) -> int:
@@ -80,7 +80,7 @@ class ReviewSummary(BaseModel):
 
 @dataclass(frozen=True)
 class Round:
-    """Hold one review of a package: what the annotator submitted, and each reviewer's verdicts so far."""
+    """One review of a package: the annotator's submitted verdicts, and each reviewer's verdicts so far."""
 
     number: int
     submitted: Verdicts
@@ -96,7 +96,7 @@ class Round:
 
     @property
     def accuracies(self) -> list[Fraction | None]:
-        """Return the share of a reviewer's pairs with the annotator's verdict; None where pairs are left."""
+        """Return, per reviewer, the share of pairs with the annotator's verdict; None while pairs are left."""
         shares: list[Fraction | None] = []
         for review, draw in zip(self.reviews, self.draws, strict=True):
             same = sum(verdict == self.submitted[pair] for pair, verdict in review.items())
@@ -114,7 +114,7 @@ class AnnotationFolder:
     """The folder in which annotators and reviewers of a pool work.
 
     Args:
-        folder: `annotation/`, as the head of this file draws it.
+        folder: `annotation/`, as drawn at the head of this file.
         pool: an artifact of `false_negatives` with `labelled: true`.
         rule: how packages are cut and reviewed.
     """
@@ -132,7 +132,7 @@ class AnnotationFolder:
             raise UserError(f"{pool.folder}: nothing is asked about; there is nothing to annotate")
 
     def write_missing(self) -> None:
-        """Write whatever comes next and is not there: packages, and reviews of those that are filled in."""
+        """Write whatever comes next and does not exist: packages, and reviews of filled packages."""
         write_text(self.folder / RULE_FILE, self.rule.model_dump_json(indent=1) + "\n")
         for name, rows in self.packages.items():
             self._write_sheet(self.path_of_package(name), rows, LABELLED_COLUMNS)
@@ -141,12 +141,12 @@ class AnnotationFolder:
             rounds = self.read_rounds(name)
             annotated = self.read_package(name)
             if len(annotated) == len(rows) and self._wants_review(rounds, annotated):
-                # What begins a round is written last: a call that was killed before begins it again.
+                # The file that begins a round is written last, so that a call after a killed one begins it again.
                 self._write_reviews(name, len(rounds) + 1)
                 self._submit(name, len(rounds) + 1, annotated)
 
     def _wants_review(self, rounds: list[Round], annotated: Verdicts) -> bool:
-        """Return whether a filled package is new, or was revised after a review that it has not passed."""
+        """Return whether a filled package is new, or was revised after a review that it did not pass."""
         if not rounds:
             return True
         last = rounds[-1]
@@ -161,7 +161,7 @@ class AnnotationFolder:
     def _write_reviews(self, name: str, number: int) -> None:
         rows = {(row.query_id, row.doc_id): row for row in self.packages[name]}
         for reviewer in range(1, self.rule.review.reviewers + 1):
-            # Neither labels nor scores are shown: a reviewer decides alone.
+            # Neither labels nor scores are shown, so that a reviewer decides independently.
             drawn = [
                 rows[pair]._replace(score="", rank="", label="")
                 for pair in self.draw(name, number, reviewer)
@@ -176,7 +176,7 @@ class AnnotationFolder:
             write_sheet(partial, _SUBMITTED_COLUMNS, lines)
 
     def _write_sheet(self, path: Path, rows: list[SheetRow], columns: tuple[str, ...]) -> None:
-        """Write a sheet and its page, unless the sheet is there: somebody may have begun to fill it in."""
+        """Write a sheet and its page, unless the sheet exists: somebody may have begun to fill it in."""
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             key = f"{self.rule.pool}.{path.stem}"
@@ -184,22 +184,22 @@ class AnnotationFolder:
                 write_sheet_files(partial, path.with_suffix(".html"), rows, columns, key)
 
     def path_of_package(self, name: str) -> Path:
-        """Return the annotator's sheet."""
+        """Return the path of the annotator's sheet."""
         return self.folder / "packages" / f"{name}.csv"
 
     def path_of_submitted(self, name: str, number: int) -> Path:
-        """Return the file of the verdicts that went to review in a round."""
+        """Return the path of the verdicts that went to review in a round."""
         return self.folder / "submitted" / f"{name}.round{number}.csv"
 
     def path_of_review(self, name: str, number: int, reviewer: int) -> Path:
-        """Return a reviewer's sheet of a round."""
+        """Return the path of a reviewer's sheet of a round."""
         return self.folder / "reviews" / f"{name}.round{number}.reviewer{reviewer}.csv"
 
     def _name_file(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
     def draw(self, name: str, number: int, reviewer: int) -> list[Pair]:
-        """Return the pairs that a reviewer judges in a round, each set of the rule's size equally likely, in order."""
+        """Return the pairs for a reviewer to judge in a round, in order; every set of the rule's size is as likely."""
         rows = self.packages[name]
         generator = np.random.default_rng([self.rule.seed, int(name), number, reviewer])
         count = min(self.rule.review.pairs, len(rows))
@@ -239,7 +239,7 @@ class AnnotationFolder:
         return rounds
 
     def describe(self, name: str, rounds: list[Round]) -> PackageReview:
-        """Return where a package stands."""
+        """Return the state of a package."""
         last = rounds[-1] if rounds else None
         shares = last.accuracies if last else []
         accuracy = last.accuracy if last else None
@@ -265,7 +265,7 @@ class AnnotationFolder:
         )
 
     def summarise(self) -> tuple[Verdicts, ReviewSummary]:
-        """Return the verdicts of the packages that have passed, and where all stand."""
+        """Return the verdicts of the packages that have passed, and the state of all packages."""
         verdicts: Verdicts = {}
         packages: dict[str, PackageReview] = {}
         both: list[tuple[int, int]] = []  # the annotator's verdict and the reviewer's
@@ -290,7 +290,7 @@ class AnnotationFolder:
 
 
 def cut_packages(rows: list[SheetRow], most: int) -> dict[str, list[SheetRow]]:
-    """Return packages of at most `most` rows by their names `001`, …; a query's rows stay together where they fit."""
+    """Return packages of at most `most` rows by their names `001`, …; rows of a query stay together if they fit."""
     packages: list[list[SheetRow]] = [[]]
     for _, group in groupby(rows, key=lambda row: row.query_id):
         own = list(group)
@@ -307,7 +307,7 @@ def read_people_verdicts(path: Path, pairs: list[Pair]) -> Verdicts:
     """Return the verdicts of a sheet about some pairs, in their order; none of them may be a language model's.
 
     Raises:
-        UserError: it is not there, or has a verdict that is none, on another pair, by a model, or two that differ.
+        UserError: no sheet, or in it an invalid verdict, one on another pair or by a model, or two that differ.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; `tandem annotate` writes it anew, empty")
@@ -328,7 +328,7 @@ def read_people_verdicts(path: Path, pairs: list[Pair]) -> Verdicts:
 
 
 def read_rule(folder: Path, pool: Artifact) -> AnnotationRule:
-    """Return what a folder was begun with; a `UserError` where it was not begun, or for another pool."""
+    """Return the rule that a folder was begun with; a `UserError` if it was not begun, or for another pool."""
     path = folder / RULE_FILE
     if not path.is_file():
         raise UserError(f"{path}: no such file; `tandem annotate` begins a folder of packages")
@@ -344,10 +344,10 @@ def read_rule(folder: Path, pool: Artifact) -> AnnotationRule:
 
 
 def read_accepted(folder: Path, pool: Artifact) -> tuple[Verdicts, ReviewSummary]:
-    """Return the verdicts of the packages that have passed their review, and where all packages stand.
+    """Return the verdicts of the packages that have passed their review, and the state of all packages.
 
     Raises:
-        UserError: none has passed, or a file of the folder is broken.
+        UserError: no package has passed, or a file of the folder is broken.
     """
     verdicts, summary = AnnotationFolder(folder, pool, read_rule(folder, pool)).summarise()
     if not verdicts:

@@ -1,4 +1,4 @@
-"""The audits as stages, the page that shows them, and what layouts take from them: labels, queries, a dataset."""
+"""The audits as stages, the page that shows them, and what layouts use of them: labels, queries, a dataset."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -43,13 +43,13 @@ from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 from tandem.store.files import fingerprint, sha256_once
 
-# blocks of the configuration whose entries judge
+# blocks of the configuration whose entries can be judges
 _JUDGING_BLOCKS = ("models", "rerankers", "ensembles")
-# sorts of names in an entry of which its run is made
+# kinds of names in an entry from which its run is made
 _MAKES_RUNS = ("run", "dual encoder", "cross-encoder")
 _SIMILAR = "similar_queries"
 # Two queries are similar above a probability, or a cosine of their words, of 0.5. Vectors of a dual encoder are often
-# nearer than that where queries are of one field and ask for different things.
+# closer than that for queries that are from one field and ask for different things.
 _SIMILAR_PROBABILITY = 0.5
 _SIMILAR_VECTORS = 0.8
 
@@ -60,7 +60,7 @@ def read_settings(ctx: Context) -> Audits:
 
 
 def find_trained_on(ctx: Context, name: str, data: str) -> str | None:
-    """Return the dataset that a model is trained on where `data` is audited; None for a name that means no model."""
+    """Return the dataset that a model is trained on when `data` is audited; None if the name is not a model's."""
     entry = ctx.settings.models.get(ctx.model_name(name))
     if entry is None:
         return None
@@ -68,21 +68,21 @@ def find_trained_on(ctx: Context, name: str, data: str) -> str | None:
 
 
 def is_trainable(ctx: Context, name: str, data: str) -> bool:
-    """Return whether a name means a model that can be trained: its dataset has training queries."""
+    """Return whether a name is that of a model that can be trained: its dataset has training queries."""
     trained_on = find_trained_on(ctx, name, data)
     return trained_on is not None and may_have_split(ctx, trained_on, "train")
 
 
 @checks_section("audits")
 def check_audits(ctx: Context) -> None:
-    """Refuse names and a language model in `audits` that do not exist."""
+    """Refuse names in `audits` that do not exist, and a language model that does not."""
     _check_names(ctx)
     if judge := read_settings(ctx).llm_judge:
         check_llm(judge, "audits.llm_judge")
 
 
 def _check_names(ctx: Context) -> None:
-    """Refuse names in `audits` that the configuration itself writes and does not have; the defaults' may be absent."""
+    """Refuse unknown names in `audits` that the configuration itself sets; names in the defaults may be absent."""
     entry = read_settings(ctx)
     written: dict[str, list[str]] = {}
     if "judges" in entry.model_fields_set:
@@ -106,16 +106,16 @@ def _check_names(ctx: Context) -> None:
 
 
 def _check_retriever(ctx: Context, name: str) -> None:
-    """Refuse a name that is neither a model nor an encoder as published."""
+    """Refuse a name that is neither a model nor a published encoder."""
     if not (ctx.untrained(name) or ctx.model_name(name) in ctx.settings.models):
         known = ctx.list_names(("models", "encoders"))
         raise UserError(f"audits.retriever: {name} is not a dual encoder{nearest(name, known)}")
 
 
 def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:
-    """Return the audits' cross-encoders: those that the configuration has, and models only where they can be trained.
+    """Return the audits' cross-encoders that the configuration has; models only if they can be trained.
 
-    `own` are those of one audit; None: those of all.
+    `own` are those of one audit; None: those of all audits.
     """
     chosen = read_settings(ctx).judges if own is None else own
     names = ctx.members(list(chosen))
@@ -125,9 +125,9 @@ def list_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> li
 
 
 def knows_probabilities(ctx: Context, name: str) -> bool:
-    """Return whether a cross-encoder has learned what probability is enough, and not only to order lists.
+    """Return whether a cross-encoder has learned absolute probabilities, and not only the order of lists.
 
-    A published one has, and one whose training taught it.
+    Published ones have, and those whose training taught it.
     """
     if name in ctx.settings.rerankers:
         return True
@@ -136,7 +136,7 @@ def knows_probabilities(ctx: Context, name: str) -> bool:
 
 
 def find_retriever(ctx: Context, data: str) -> str | None:
-    """Return the dual encoder that proposes pairs of queries: one as published, or one that can be trained."""
+    """Return the dual encoder that proposes pairs of queries: a published one, or one that can be trained."""
     name = read_settings(ctx).retriever
     if name and (ctx.untrained(name) or is_trainable(ctx, name, data)):
         return name
@@ -144,10 +144,10 @@ def find_retriever(ctx: Context, data: str) -> str | None:
 
 
 def list_systems(ctx: Context, data: str) -> list[str]:
-    """Return the runs of `audits.systems` that are available; a notice says which of those in the file are not.
+    """Return the runs of `audits.systems` that are available; a notice names those in the file that are not.
 
     Raises:
-        Unavailable: none is.
+        Unavailable: no run is available.
     """
     entry = read_settings(ctx)
     available = []
@@ -166,11 +166,11 @@ def list_systems(ctx: Context, data: str) -> list[str]:
 
 
 def _explain_absence(ctx: Context, system: str, data: str) -> str | None:
-    """Return why a system is not available: it needs a model that cannot be trained; None where it is."""
+    """Return why a system is not available: it needs a model that cannot be trained; None if it is available."""
     for name in _list_parts(ctx, system):
         trained_on = find_trained_on(ctx, name, data)
         if trained_on is None:
-            # only the default names what a configuration may lack
+            # only the default may name systems that a configuration lacks
             if not ctx.has_run(name):
                 return f"{name} does not exist"
         elif not may_have_split(ctx, trained_on, "train"):
@@ -179,7 +179,7 @@ def _explain_absence(ctx: Context, system: str, data: str) -> str | None:
 
 
 def _list_parts(ctx: Context, system: str) -> Iterator[str]:
-    """Yield the names in a system's expression, and those that its entries, such as fusions, are made of."""
+    """Yield the names in a system's expression, and the names that its entries, such as fusions, are made of."""
     for part in system.split("+"):
         name = part.partition("@")[0]
         yield name
@@ -193,7 +193,7 @@ def _list_parts(ctx: Context, system: str) -> Iterator[str]:
 
 
 def plan_similar_queries(ctx: Context, data: str) -> Stage:
-    """Return the audit of training queries that are similar to others."""
+    """Plan the audit of training queries that are similar to others."""
     entry = read_settings(ctx).similar_queries
     names = list_judges(ctx, data, entry.judges)
     where = "audits.similar_queries.judges"
@@ -231,20 +231,21 @@ def plan_dissimilar(ctx: Context, name: str, entry: Dissimilar) -> Stage:
 def _open_audited(ctx: Context, name: str, of: str) -> Context:
     """Return the configuration that audits the dataset which `name` is made of.
 
-    Where models would be trained on what the audit makes, it is one that searches and trains on the dataset itself.
+    If models would be trained on a dataset that depends on the audit, it is a configuration that searches and trains on
+    the audited dataset itself.
     """
     settings = ctx.settings
     is_learned = name in _list_origins(ctx, settings.train_on or settings.dataset)
-    is_made_of_itself = name in _list_origins(ctx, of)  # refused where the circle closes
+    is_made_of_itself = name in _list_origins(ctx, of)  # refused elsewhere, where the circle closes
     if is_made_of_itself or not is_learned:
         return ctx
     audited = Context(settings.model_copy(update={"dataset": of, "train_on": None}), ctx.stages)
-    audited.datasets = ctx.datasets  # with those that planning has changed
+    audited.datasets = ctx.datasets  # including datasets that planning has changed
     return audited
 
 
 def _list_origins(ctx: Context, data: str) -> set[str]:
-    """Return a dataset and all that it is made of."""
+    """Return a dataset and all datasets that it is made of."""
     origins: set[str] = set()
     waiting = [data]
     while waiting:
@@ -274,7 +275,7 @@ def plan_pool(ctx: Context, data: str) -> Stage:
 def _fit_depth(
     ctx: Context, name: str, entry: FalseNegativesAudit | LlmJudge, split: str, data: str
 ) -> Json:
-    """Return how deep an audit looks into the runs: as deep as they are where its entry does not say."""
+    """Return how deep an audit looks into the runs: as deep as they are, unless its entry sets it."""
     deepest = run_depth(ctx, split, data)
     if entry.depth > deepest and "depth" in entry.model_fields_set:
         key = find_depth_key(ctx, split, data)
@@ -284,7 +285,7 @@ def _fit_depth(
 
 
 def _read_left_out(ctx: Context, data: str) -> Json:
-    """Return what scores leave out of a dataset's runs, so that audits do, too: a query's own passage."""
+    """Return what scores leave out of a dataset's runs, so that audits leave it out, too: a query's own passage."""
     return {"ignore_identical_ids": ctx.dataset_entry(data).ignore_identical_ids}
 
 
@@ -297,7 +298,7 @@ def plan_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
 
 
 def plan_relabelling(ctx: Context, data: str) -> Stage:
-    """Return the qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
+    """Plan the qrels after the audit: the annotators' if there is a sheet, else those by the judges' verdict."""
     entry = read_settings(ctx).false_negatives
     pool = plan_pool(ctx, data)
     params: Json = {"split": reported_split(ctx, data), "threshold": entry.threshold}
@@ -307,7 +308,7 @@ def plan_relabelling(ctx: Context, data: str) -> Stage:
         if path.is_dir():
             params["fingerprint"] = fingerprint(path, list_decisive_files(path))
         elif path.is_file():
-            # Whole: whoever corrects a verdict changes a sheet in its middle, and not its size.
+            # The whole file: corrections of verdicts change a sheet in its middle, and not its size.
             params["fingerprint"] = sha256_once(path)
         else:
             hint = "no such file; a folder of packages is begun by `tandem annotate`"
@@ -319,7 +320,7 @@ def plan_relabelling(ctx: Context, data: str) -> Stage:
 
 
 def plan_llm_judge(ctx: Context, data: str) -> Stage:
-    """Return the grades of the language model `audits.llm_judge`, and the qrels with them.
+    """Plan the grades of the language model `audits.llm_judge`, and the qrels with them.
 
     Raises:
         UserError: answers decide what is relevant, so that there are no judgements.
@@ -342,7 +343,7 @@ def plan_llm_judge(ctx: Context, data: str) -> Stage:
 
 
 def plan_noise(ctx: Context, data: str) -> Stage:
-    """Return the audit of duplicates, overlap between splits and unjudged results."""
+    """Plan the audit of duplicates, overlap between splits and unjudged results."""
     split = reported_split(ctx, data)
     is_unspaced = ctx.dataset_entry(data).language in UNSPACED
     shingle = {"unit": "characters", "size": 5} if is_unspaced else {"unit": "words", "size": 3}
@@ -359,7 +360,7 @@ def plan_noise(ctx: Context, data: str) -> Stage:
 
 @restricts_score("corrected")
 def take_corrected_labels(ctx: Context, data: str) -> Upstream:
-    """Return the labels after the audit, in the place of the dataset's.
+    """Return the labels after the audit, in place of the dataset's.
 
     Raises:
         Unavailable: answers decide what is relevant, so that there are no judgements.
@@ -371,7 +372,7 @@ def take_corrected_labels(ctx: Context, data: str) -> Upstream:
 
 @restricts_score("pooled")
 def take_pooled_queries(ctx: Context, data: str) -> Upstream:
-    """Return the queries that the audit of unlabelled passages looked at."""
+    """Return the queries that the audit of unlabelled passages covered."""
     return {"subset": plan_pool(ctx, data)}
 
 
@@ -389,7 +390,7 @@ def take_other_queries(ctx: Context, data: str) -> Upstream:
 
 @plans_variant("dissimilar")
 def enter_dissimilar(ctx: Context, name: str, audited: Context, data: str) -> None:
-    """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
+    """Register the variant of a dataset without similar queries, as another configuration's audit identified them."""
     ctx.memo[_SIMILAR, data] = plan_similar_queries(audited, data)
     notes = notes_of(ctx.dataset_entry(data))
     ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))
@@ -424,7 +425,7 @@ class AuditsView(View):
         return ReportPart([stage.manifest for stage in stages], stages)
 
     def downloads(self) -> list[Stage]:
-        """Return the audits, if published models search or judge in them."""
+        """Return the audits that published models search or judge in."""
         settings, published = self.settings, self.plan.settings.rerankers
         named = [*settings.systems, *settings.judges, *(settings.similar_queries.judges or ())]
         if settings.retriever:
@@ -444,12 +445,13 @@ class AuditsView(View):
     def stages(self) -> list[Stage]:
         """Return every audit that the dataset allows, and the scores that show the effect of new labels."""
         ctx, data = self.ctx, self.plan.settings.dataset
-        pool = self.pool()  # its runs are those of `noise` too
+        pool = self.pool()  # `noise` uses the same runs
         stages = [plan_noise(ctx, data), pool]
         if may_have_split(ctx, data, "train"):
             stages.append(plan_similar_queries(ctx, data))
 
-        # Of each system a score as it is; with new labels also those that show their effect, on the pool's queries.
+        # For each system, the score as it is; with new labels also the scores that show their effect, on the pool's
+        # queries.
         restrictions: list[Upstream] = [{}]
         labels = self._plan_labels()
         if labels:
@@ -463,7 +465,7 @@ class AuditsView(View):
         return stages
 
     def _plan_labels(self) -> list[Stage]:
-        """Return the stages that make new labels; none where answers decide: there are no labels to correct."""
+        """Return the stages that make new labels; none if answers decide relevance: there are no labels to correct."""
         data = self.plan.settings.dataset
         labels = []
         is_labelled = self.ctx.dataset_entry(data).relevance == "qrels"

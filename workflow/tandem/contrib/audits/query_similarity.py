@@ -1,4 +1,4 @@
-"""How similar training queries and others are, by words or by vectors, and which are nearest, in bounded memory."""
+"""How similar training queries and others are, by words or by vectors, and the nearest ones, in bounded memory."""
 
 from array import array
 from collections import defaultdict
@@ -20,18 +20,18 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 
 TRAIN = "train"
-# Scores are computed in blocks of so many training queries by so many others: 32 MiB of float64.
+# Scores are computed in blocks of this many training queries by this many others: 32 MiB of float64.
 TRAIN_BLOCK, OTHERS_BLOCK = 16384, 256
-_PAIRS_PER_PART = 4096  # scored at once
-_PAIRS_PER_CHUNK = 512  # whose vectors stay in the processor's cache
+_PAIRS_PER_PART = 4096  # pairs that are scored at once
+_PAIRS_PER_CHUNK = 512  # pairs whose vectors stay in the processor's cache
 _ROUNDING = 2.0**-24  # float32's unit round-off: half of the last of its 24 bits
 
 
 @dataclass(frozen=True)
 class SplitQueries:
-    """Hold the queries of one or several splits, split after split, each in file order."""
+    """The queries of one or several splits, split after split, each in file order."""
 
-    rows: Rows  # in queries.parquet
+    rows: Rows  # row numbers in queries.parquet
     ids: list[str]
     texts: list[str]
     splits: list[str]
@@ -43,7 +43,7 @@ class SplitQueries:
 def read_sides(
     collection: Collection, splits: Sequence[str] | None
 ) -> tuple[SplitQueries, SplitQueries]:
-    """Read the training queries, perhaps none, and those of the named splits, or of all that nothing learns from."""
+    """Read the training queries, if any, and those of the named splits, or of all splits that nothing learns from."""
     table = pq.read_table(collection.artifact.path(QUERIES), columns=["query_id", "text", "split"])
     every = table["split"].unique().to_pylist()
     compared = set(every) - LEARNED if splits is None else {*splits}
@@ -65,7 +65,7 @@ def read_sides(
 def match_same_words(others: SplitQueries, train: SplitQueries) -> tuple[Rows, Rows]:
     """Return pairs with the same words in the same order, whatever their case, width and punctuation.
 
-    Positions in `others` and in `train`, each of shape (pairs,), by the first and then the second.
+    The result has positions in `others` and in `train`, each of shape (pairs,), sorted by the first, then the second.
     """
     train_by_words: defaultdict[str, list[int]] = defaultdict(list)
     for position, text in enumerate(train.texts):
@@ -79,11 +79,11 @@ def match_same_words(others: SplitQueries, train: SplitQueries) -> tuple[Rows, R
 
 
 class WordCosine:
-    """Compare queries by the cosine of TF-IDF vectors (Salton & Buckley 1988).
+    """Compares queries by the cosine of TF-IDF vectors (Salton & Buckley 1988).
 
     cos(q, p) = Σ_t w(t, q) w(t, p), w(t, q) = tf(t, q) · idf(t) / ‖·‖, idf(t) = 1 + ln((1 + n) / (1 + df(t))).
-    n and df count the training queries; idf is the smoothed one of scikit-learn. About 12 bytes a distinct word of a
-    query, and the words themselves once.
+    n and df count the training queries; idf is scikit-learn's smoothed one. Memory: about 12 bytes per distinct word of
+    a query, and the words themselves once.
     """
 
     name = "cosine of TF-IDF vectors of words"
@@ -95,7 +95,7 @@ class WordCosine:
         df = np.bincount(train_counts.indices, minlength=len(numbers))
         idf = 1 + np.log((1 + train_counts.shape[0]) / (1 + df))
         for counts in (train_counts, other_counts):
-            counts.resize(counts.shape[0], len(numbers))  # words that the other side alone has
+            counts.resize(counts.shape[0], len(numbers))  # for words that only the other side has
         self.train = _scale_rows_to_unit(sparse.csr_array(train_counts * idf))
         self.others = _scale_rows_to_unit(sparse.csr_array(other_counts * idf))
 
@@ -108,19 +108,19 @@ class WordCosine:
         return np.asarray((self.others[others] @ columns).toarray(), np.float32)
 
     def score_pairs(self, others: Array, train: Array) -> Array:
-        """Return similarities of pairs, shape (pairs,), float32, functions of the pair alone, at most 1."""
+        """Return similarities of pairs, shape (pairs,), float32, each a function of its pair only, at most 1."""
         products = self.others[others].multiply(self.train[train]).sum(axis=1)
         return np.asarray(np.minimum(np.asarray(products, np.float64), 1), np.float32)
 
 
 def _count_words(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
-    """Return how often each word stands in each text, float64, shape (texts, words so far); new words get a number."""
+    """Return how often each word occurs in each text, float64, shape (texts, words so far); number new words."""
     columns, ends = array("i"), array("q", [0])
     for text in texts:
         columns.extend(numbers.setdefault(term, len(numbers)) for term in split_into_terms(text))
         ends.append(len(columns))
 
-    # Rows of a CSR matrix: a one for each word as it stands, which sum_duplicates adds up.
+    # Rows of a CSR matrix: a one for each occurrence of a word; sum_duplicates adds them up.
     ones, shape = np.ones(len(columns)), (len(ends) - 1, len(numbers))
     counts = sparse.csr_array((ones, np.array(columns, np.int32), np.array(ends)), shape=shape)
     counts.sum_duplicates()
@@ -134,10 +134,10 @@ def _scale_rows_to_unit(weighted: sparse.csr_array) -> sparse.csr_array:
 
 
 class VectorCosine:
-    """Compare queries by the cosine of a dual encoder's vectors, 0 where it is negative.
+    """Compares queries by the cosine of a dual encoder's vectors; negative ones are 0.
 
-    A matrix product in float32 only proposes: its last bits depend on threads and blocks. The similarity that counts is
-    summed in float64 in one fixed order and rounded to float32. `others` are split after split.
+    A matrix product in float32 only proposes pairs: its last bits depend on threads and blocks. The similarity that
+    counts is summed in float64 in one fixed order and rounded to float32. `others` are ordered split after split.
     """
 
     name = "cosine of query vectors"
@@ -145,7 +145,7 @@ class VectorCosine:
     def __init__(self, others: Sequence[Embeddings], train: Embeddings) -> None:
         self.train = train
         self.others = np.concatenate([scale_to_unit(part.take(0, part.rows)) for part in others])
-        # Sums of d products of unit vectors: each is off by at most d round-offs, the cut and the pair beside it.
+        # Sums of d products of unit vectors are off by at most d round-offs, both for the cut and for the pair.
         self.margin = 2 * (train.dimension + 8) * _ROUNDING
 
     def read_columns(self, train: slice) -> Array:
@@ -153,7 +153,7 @@ class VectorCosine:
         return scale_to_unit(self.train.take(train.start, train.stop))
 
     def score_block(self, others: slice, columns: Array, depth: int, floors: Array) -> Array:
-        """Return similarities of what may be among the best `depth` of a row and reach its floor, -inf elsewhere.
+        """Return similarities of pairs that may be among a row's best `depth` and reach its floor, -inf elsewhere.
 
         Shape (others, train), float32.
         """
@@ -165,7 +165,7 @@ class VectorCosine:
         return scores
 
     def score_pairs(self, others: Array, train: Array) -> Array:
-        """Return similarities of pairs, shape (pairs,), float32, functions of the pair alone."""
+        """Return similarities of pairs, shape (pairs,), float32, each a function of its pair only."""
         rows, positions = np.unique(train, return_inverse=True)
         vectors = np.empty((len(rows), self.train.dimension), np.float32)
         for first, block in self.train.iterate_blocks():
@@ -174,7 +174,7 @@ class VectorCosine:
         return multiply_pairs(self.others, vectors, others, positions)
 
 
-# similarities in [0, 1] of training queries and others, both by position
+# similarities in [0, 1] between training queries and others, both given by position
 Proposer = WordCosine | VectorCosine
 
 
@@ -188,7 +188,7 @@ def scale_to_unit(vectors: Array) -> Array:
 
 
 def multiply_pairs(left: Array, right: Array, rows: Array, columns: Array) -> Array:
-    """Return products of unit vectors left[rows[i]] · right[columns[i]], between 0 and 1, shape (pairs,), float32."""
+    """Return the products of unit vectors left[rows[i]] · right[columns[i]], clipped to 0…1, (pairs,), float32."""
     result = np.empty(len(rows), np.float32)
     for start in range(0, len(rows), _PAIRS_PER_CHUNK):
         chunk = slice(start, start + _PAIRS_PER_CHUNK)
@@ -205,10 +205,10 @@ def find_contenders(
     They exceed 0 and the row's floor, each less `margin`, by which scores may be too low. Sorted by row, then column.
     """
     above = block > (np.maximum(floors, 0) - margin)[:, None]
-    # only the first blocks: a partition is slow
+    # true only for the first blocks; a partition is slow
     if np.count_nonzero(above) > 2 * depth * len(block):
         width = min(depth, block.shape[1])
-        # The last `width` columns of a partitioned row hold its best; the first of these is the worst of them.
+        # The last `width` columns of a partitioned row hold its best scores; the first of these is the lowest of them.
         cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
         above &= block >= (cut - margin)[:, None]
     return np.nonzero(above)  # type: ignore[return-value]
@@ -217,12 +217,12 @@ def find_contenders(
 def find_nearest(
     proposer: Proposer, others: int, train: int, depth: int, label: str
 ) -> tuple[Array, Array]:
-    """Return the `depth` training queries most similar to each other query, of equal ones the first.
+    """Return the `depth` training queries most similar to each other query; of equal ones the first are taken.
 
-    None has similarity 0.
+    Pairs of similarity 0 are left out.
 
     Returns:
-        Positions of the other and of the training query, each of shape (pairs,), by the first and then the best first.
+        Positions of the other and of the training query, each of shape (pairs,), sorted by the first, then best first.
     """
     scores = np.full((others, depth), -np.inf, np.float32)
     positions = np.full((others, depth), -1, np.int64)
@@ -245,15 +245,15 @@ def find_nearest(
 def _merge_best(scores: Array, positions: Array, block: Array, first: int) -> tuple[Array, Array]:
     """Merge a block of scores, whose columns begin at the position `first`, into the best so far.
 
-    Shapes are (others, depth). Blocks come by ascending positions, so that a later equal never takes an earlier one's
-    place.
+    Shapes are (others, depth). Blocks come by ascending positions, so that a later equal score never replaces an
+    earlier one.
     """
     depth = scores.shape[1]
     other, column = find_contenders(block, depth, scores[:, -1])
     if not len(other):
         return scores, positions
 
-    # What reaches is a ragged list of each row: its place in the row is its place in all less where its row begins.
+    # The contenders form a ragged list per row: their place in the row is their overall place minus the row's start.
     counts = np.bincount(other, minlength=len(block))
     starts = np.cumsum(counts) - counts
     place = np.arange(len(other)) - np.repeat(starts, counts)

@@ -1,6 +1,6 @@
 """Stage `relabel`: judgements of a split with the labels that annotators, or judges, give to a pool's passages.
 
-DuReader-retrieval §2.3. Annotators give positives to what was not labelled; where they saw labelled passages, too, they
+DuReader-retrieval §2.3. Annotators give labels to unlabelled passages; if they saw labelled passages, too, they also
 correct labels.
 """
 
@@ -29,12 +29,12 @@ SheetAnswers = dict[str, dict[str, bool]]
 
 @dataclass(frozen=True)
 class Relabelling:
-    """Hold what was decided about a pool's passages, and by whom.
+    """The decisions about a pool's passages, and who made them.
 
     Attributes:
         facts: for the manifest: whose verdict it is, and where it comes from.
-        warnings: for whoever uses the labels.
-        review: of reviewed packages, what the review found.
+        warnings: for users of the labels.
+        review: the result of the review, if packages were reviewed.
     """
 
     answers: SheetAnswers
@@ -46,13 +46,13 @@ class Relabelling:
 def run(job: Job[RelabelParams]) -> None:
     """Write the split's judgements with the labels that annotators, or the judges, gave to passages of a pool.
 
-    Writes qrels.parquet (the dataset's judgements of the split, corrected, and the new positives), changes.json, and of
-    reviewed packages summary.json: whether each has passed, and how far reviewers and annotators agree.
+    Writes qrels.parquet (the dataset's judgements of the split, corrected, and the new positives), changes.json, and
+    for reviewed packages summary.json: whether each has passed, and how far reviewers and annotators agree.
 
-    Inputs: dataset; pool, of `false_negatives`. `job.execution.path` is a filled sheet, or a folder of packages of
-    which those that have passed their review count; without one the verdict is the machine's, of the unlabelled
-    passages on the sheet. The manifest says so, also where a language model filled in rows of the sheet and nobody took
-    its name out of them.
+    Inputs: dataset; pool, of `false_negatives`. `job.execution.path` is a filled sheet, or a folder of packages, of
+    which those count that have passed their review. Without a path, the verdict on the sheet's unlabelled passages is
+    the machine's. The manifest states this, also if a language model filled in rows of the sheet and its name was not
+    removed from them.
     """
     require_dataset(job, "pool")
     pool, collection = job.inputs["pool"], Collection(job.inputs["dataset"])
@@ -86,7 +86,7 @@ def run(job: Job[RelabelParams]) -> None:
 
 
 def read_decisions(job: Job[RelabelParams]) -> Relabelling:
-    """Read the verdicts of a filled sheet or of reviewed packages; without either they are the judges'."""
+    """Read the verdicts of a filled sheet or of reviewed packages; without either, take the judges' verdicts."""
     pool = job.inputs["pool"]
     if job.execution.path is None:
         return _ask_judges(job.params, pool)
@@ -141,7 +141,7 @@ def _read_sheet(path: Path, expected: str | None, pool: Artifact) -> Relabelling
 def correct_judgements(
     judged: dict[str, dict[str, int]], answers: SheetAnswers, split: str
 ) -> Iterator[tuple[str, str, int, str]]:
-    """Yield the rows of qrels.parquet of what was judged before, each as annotators correct it."""
+    """Yield the rows of qrels.parquet for earlier judgements, each as corrected by annotators."""
     for query, relevances in judged.items():
         verdicts = answers.get(query, {})
         for doc, relevance in relevances.items():
@@ -151,7 +151,7 @@ def correct_judgements(
 def list_new_positives(
     judged: dict[str, dict[str, int]], answers: SheetAnswers, split: str
 ) -> Iterator[tuple[str, str, int, str]]:
-    """Yield the rows of qrels.parquet of passages that nobody had judged and that are relevant."""
+    """Yield the rows of qrels.parquet for relevant passages that nobody had judged before."""
     for query, verdicts in answers.items():
         known = judged.get(query, {})
         for doc, is_relevant in verdicts.items():
@@ -160,7 +160,7 @@ def list_new_positives(
 
 
 def correct_relevance(relevance: int, verdict: bool | None) -> int:
-    """Return a judgement after an annotator's verdict: as it is where the verdict agrees, or where there is none."""
+    """Return a judgement after an annotator's verdict: unchanged if the verdict agrees, or if there is none."""
     if verdict is None or verdict == (relevance > 0):
         return relevance
     return int(verdict)
@@ -169,7 +169,7 @@ def correct_relevance(relevance: int, verdict: bool | None) -> int:
 def judge_by_machine(pool: Artifact, threshold: float) -> SheetAnswers:
     """Return the judges' verdict on every unlabelled passage of the sheet: positive if it scores above the threshold.
 
-    Scores of a pool that was ranked without judges are not probabilities, which is a `UserError`.
+    A pool that was ranked without judges is a `UserError`: its scores are not probabilities.
     """
     if not any(role.startswith("judge.") for role in pool.upstream):
         raise UserError(
@@ -189,14 +189,14 @@ def read_sheet_answers(
 ) -> tuple[SheetAnswers, int]:
     """Return the sheet's verdicts, query by query in the pool's order, and how many of them a language model filled in.
 
-    Rows without a verdict are left out. A `UserError` for another file than was planned, a verdict that is none, a
-    passage that is not in the pool or may not be relabelled, or two rows that contradict each other.
+    Rows without a verdict are left out. A `UserError` if the file differs from the planned one, for an invalid verdict,
+    for a passage that is not in the pool or may not be relabelled, and for two rows that contradict each other.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled sheet")
     require_unchanged(path, expected, sha256(path) if expected else None)
     labelled = pool.params_as(FalseNegativesParams).labelled
-    # query → document → its relevance, None where it is not labelled, and whether it is on the sheet
+    # query → document → its relevance (None if unlabelled), and whether it is on the sheet
     pooled: dict[str, dict[str, tuple[int | None, bool]]] = {}
     for query, doc, relevance, is_open in tables.stream_rows(
         pool.path("pool.parquet"), "query_id", "doc_id", "relevance", "asked"
@@ -240,7 +240,7 @@ def describe_changes(
 ) -> dict[str, object]:
     """Describe the effect of new labels: the mean number of positives and the share of queries with new ones.
 
-    A judgement of at least `least` is a positive. Where positives were taken back, `removed_positives` counts them.
+    A judgement of at least `least` is a positive. If positives were withdrawn, `removed_positives` counts them.
     """
     before: dict[str, int] = {}
     new: dict[str, int] = {}

@@ -29,22 +29,22 @@ from tandem.store.files import write_text
 from tandem.store.job import Draft
 
 FOLDERS.append(Path(__file__).parent / "assets")
-# passages on the page; a browser shows no more in comfort, the CSV has all
+# passages on the page; more would slow a browser down; the CSV has all
 _PASSAGES_ON_PAGE = 5000
 _TEXT_COLUMNS = ("query", "title", "passage")
 _VERDICT_COLUMNS = (*ID_COLUMNS, "verdict")
-# The columns of a sheet of unlabelled passages, of one with labels, and of a reviewer's, who sees neither labels nor
-# scores.
+# The columns of a sheet of unlabelled passages, of one with labels, and of a reviewer's sheet, which has neither labels
+# nor scores.
 SHEET_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "verdict")
 LABELLED_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "score", "rank", "label", "verdict")
 REVIEW_COLUMNS = (*ID_COLUMNS, *_TEXT_COLUMNS, "verdict")
-# the column of a sheet that names the model behind a verdict; empty where a person decided
+# the column of a sheet that names the model behind a verdict; empty for a person's verdict
 FILLED_BY = "filled_by"
 _VERDICTS = {"1": True, "yes": True, "0": False, "no": False}
 
 
 class SheetRow(NamedTuple):
-    """Describe a passage that people are asked about."""
+    """A passage that people are asked about."""
 
     query_id: str
     doc_id: str
@@ -53,7 +53,7 @@ class SheetRow(NamedTuple):
     passage: str
     score: str = ""
     rank: str = ""
-    label: str = ""  # 1 or 0 as it is labelled; empty where it is not
+    label: str = ""  # 1 or 0; empty if it is unlabelled
 
 
 def write_pool_sheets(
@@ -67,8 +67,8 @@ def write_pool_sheets(
 ) -> None:
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV.
 
-    `pairs` has rows (query, document, score, rank, relevance) in the order of the queries, best first. Where labelled
-    passages are asked about, too, their labels stand on the sheet.
+    `pairs` has rows (query, document, score, rank, relevance) in the order of the queries, best first. If people are
+    also asked about labelled passages, their labels are on the sheet.
     """
     texts = collection.texts(pairs["doc_id"].to_pylist())
     rows = []
@@ -101,7 +101,7 @@ def write_sheet_files(
     key: str,
     scored_by: str = "",
 ) -> None:
-    """Write a sheet with these columns, the last of them empty, and the page on which it can be filled in, too."""
+    """Write a sheet with these columns, the last of them empty, and a page on which it can also be filled in."""
     cells = []
     for row in rows:
         values = row._asdict() | {
@@ -110,7 +110,7 @@ def write_sheet_files(
         cells.append([values.get(name, "") for name in columns])
     write_sheet(sheet, columns, cells)
 
-    # The page has whole queries only, as many as fit.
+    # The page has only whole queries, as many as fit.
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
     ends = [end for end in accumulate(map(len, groups), initial=0) if end <= _PASSAGES_ON_PAGE]
     text = render_template(
@@ -127,7 +127,7 @@ def write_sheet_files(
 
 
 def read_sheet_rows(path: Path) -> list[SheetRow]:
-    """Read back what `write_pool_sheets` has written, of labelled passages too, with the texts as they were."""
+    """Read a sheet that `write_pool_sheets` has written, with or without labels, with the texts as they were."""
     rows = []
     for _, (query_id, doc_id, query, title, passage, *more) in read_filled_rows(
         path, LABELLED_COLUMNS[:-1]
@@ -142,9 +142,9 @@ Require = Callable[[str, str, str], None]  # refuses (place, query id, document 
 
 
 def read_verdicts(path: Path, require: Require) -> tuple[dict[Pair, bool], set[Pair]]:
-    """Return the verdicts of a filled sheet, and the pairs of which a language model filled one in.
+    """Return the verdicts of a filled sheet, and the pairs whose verdicts a language model filled in.
 
-    Rows without a verdict are left out. A `UserError` for a verdict that is none, a pair that `require` refuses, or two
+    Rows without a verdict are left out. A `UserError` for an invalid verdict, a pair that `require` refuses, or two
     rows that contradict each other.
     """
     verdicts: dict[Pair, bool] = {}
@@ -171,7 +171,7 @@ def read_verdicts(path: Path, require: Require) -> tuple[dict[Pair, bool], set[P
 
 
 def read_judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
-    """Read query id → document id → relevance of a split, in file order; empty where nothing is judged.
+    """Read query id → document id → relevance of a split, in file order; empty if there are no judgements.
 
     A dataset of questions with answers has no qrels.
     """

@@ -1,7 +1,7 @@
 """Stage `similar_queries`: which training queries are similar to queries of the other splits.
 
-Such queries let a model memorise what it is tested on. DuReader-retrieval §2.3: candidate pairs are proposed by vectors
-or words, a judge decides (similar above 0.5).
+Through such queries a model can memorise what it is tested on. DuReader-retrieval §2.3: vectors or words propose
+candidate pairs, and a judge decides (similar above 0.5).
 """
 
 from dataclasses import dataclass, replace
@@ -37,32 +37,32 @@ _PAIRS_SCHEMA = pa.schema([
 ])  # fmt: skip
 _BINS = 20  # of the histogram of scores
 _EXAMPLES = 12
-_MOST_SIMILAR = 0.5  # share of the training queries above which what decides is doubted
+_MOST_SIMILAR = 0.5  # share of similar training queries above which the decision is doubtful
 _CHARACTERS_PER_EXAMPLE = 300
 
 
 @dataclass(frozen=True)
 class ProposedPairs:
-    """Hold proposed pairs; every array has the shape (pairs,)."""
+    """Proposed pairs; every array has the shape (pairs,)."""
 
     other: Array  # position among the dev and test queries
     train: Array  # position among the training queries
     proposal: Array  # similarity by which they were proposed
     score: Array  # similarity that decides: the judge's, else the proposal
-    same: Array  # whether both are the same words
-    threshold: float  # a pair is similar above it, or where both are the same words
+    same: Array  # whether both have the same words
+    threshold: float  # a pair is similar above it, or if both have the same words
 
     @property
     def similar(self) -> Array:
-        """Return which pairs count as similar."""
+        """Return a mask of the pairs that count as similar."""
         return np.asarray((self.score.astype(np.float64) > self.threshold) | self.same)
 
 
 def run(job: Job[SimilarQueriesParams]) -> None:
-    """Propose pairs of queries, decide which are similar, and write what follows from it.
+    """Propose pairs of queries, decide which are similar, and write the consequences.
 
     Inputs: dataset; `vectors.<split>` (embeddings of the queries of train and every other split), without which words
-    propose; `judge.<i>` and `judge_tokens.<i>` (cross-encoders), without which the proposal's own similarity decides.
+    propose pairs; `judge.<i>` and `judge_tokens.<i>` (cross-encoders), without which the proposing similarity decides.
     Writes pairs.parquet (all proposals), queries.parquet (dev and test queries with a similar training query),
     train.parquet (those training queries), summary.json and examples.json.
     """
@@ -121,12 +121,12 @@ def _keep_first(rows: pa.Table) -> pa.Table:
 def decide_pairs(
     job: Job[SimilarQueriesParams], others: SplitQueries, train: SplitQueries, proposer: Proposer
 ) -> ProposedPairs:
-    """Score the nearest pairs and pairs of the same words by the judges, else by the proposing similarity."""
+    """Score the nearest pairs and pairs of the same words, by the judges or else by the proposing similarity."""
     near = similarity.find_nearest(
         proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}"
     )
     same = similarity.match_same_words(others, train)
-    # A pair as one number, which sorts by the other query and then the training query, unites both lists of pairs.
+    # A pair as one number, sorted by the other query and then the training query; this unites both lists of pairs.
     width = max(1, len(train))
     near_numbers, same_numbers = (other * width + trained for other, trained in (near, same))
     numbers = np.union1d(near_numbers, same_numbers)
@@ -175,7 +175,7 @@ def open_vectors(job: Job, others: SplitQueries, train: SplitQueries) -> similar
 
 
 def judge_pairs(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
-    """Return the judges' mean probability that one query answers for the other; shape (pairs,), float32.
+    """Return the judges' mean probability that two queries have the same answer; shape (pairs,), float32.
 
     `others` and `train` are the rows of each pair's queries.
     """
@@ -197,7 +197,7 @@ def judge_pairs(job: Job[SimilarQueriesParams], others: Array, train: Array) -> 
 def open_query_judge(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":
     """Open a cross-encoder's logits for pairs of queries: the second query takes the passage's place.
 
-    They are stored beside its scores of queries with passages, for whichever threshold or depth asks again.
+    They are stored next to its scores of queries with passages, for later calls with any threshold or depth.
     """
     from tandem.retrieval.pair_scores import PairScores
     from tandem.retrieval.pair_store import PairStore
@@ -231,9 +231,9 @@ def list_proposed_pairs(
 def count_similar(
     pairs: ProposedPairs, others: SplitQueries, train: SplitQueries, depth: int
 ) -> dict[str, object]:
-    """Count how many training queries are similar to how many of the others, as DuReader-retrieval §2.3 does.
+    """Count the training queries that are similar to others, and these others, as DuReader-retrieval §2.3 does.
 
-    `saturated` counts the other queries with `depth` similar training queries or more: a greater depth may find more.
+    `saturated` counts the other queries with `depth` or more similar training queries: a greater depth may find more.
     """
     similar = pairs.similar
     similar_per_other = np.bincount(pairs.other[similar], minlength=len(others))
@@ -273,13 +273,13 @@ def _describe_share(similar: int, queries: int) -> dict[str, float | None]:
 def choose_examples(
     pairs: ProposedPairs, others: SplitQueries, train: SplitQueries
 ) -> dict[str, list[dict[str, object]]]:
-    """Choose pairs to look at: the most similar, and those on either side of the threshold.
+    """Choose example pairs: the most similar, and those on either side of the threshold.
 
-    None of them are the same words.
+    None of the pairs has the same words.
     """
 
     def describe_pair(pair: int) -> dict[str, object]:
-        """Return a pair as the report shows it."""
+        """Return a pair in the report's form."""
         other, trained = pairs.other[pair], pairs.train[pair]
         return {
             "split": others.splits[other],

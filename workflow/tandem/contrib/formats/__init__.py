@@ -1,1 +1,1 @@
-"""Formats of datasets that the papers' tables do not need, and published collections in these."""
+"""Formats of datasets that the papers' tables do not need, and published collections in these formats."""

@@ -5,8 +5,8 @@
     train_candidates.txt    question_id, pos_ans_id, neg_ans_id
     dev_, test_candidates   question_id, ans_id, cnt, label
 
-All are CSV with a header, each alone or in a zip archive of its name. Of the candidates of dev and test only those with
-label 1 are judgements: the others were drawn at random and nobody read them.
+All are CSV with a header, plain or each in a zip archive of its name. Only the candidates of dev and test with label 1
+are judgements: the others were drawn at random, and nobody read them.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from tandem.stages.base import Json
 
 @dataset_format("cmedqa2")
 class CMedQa2Source(Source):
-    """Read the folder named by `path`; candidates of at least one split are needed."""
+    """Reads the folder named by `path`; candidates of at least one split are needed."""
 
     def __init__(self, job: DatasetJob, entry: CMedQA2) -> None:
         super().__init__(job, entry)
@@ -63,12 +63,12 @@ class CMedQa2Source(Source):
             yield doc, "", text
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield (query id, text, "") of every question; its split is that of the candidates which name it."""
+        """Yield (query id, text, "") of every question; the candidates that name it decide its split."""
         for _, (query, text) in _read_rows(self._questions, "question_id", "content"):
             yield query, text, ""
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Yield the candidates with a label; those of train are read off its training lists."""
+        """Yield the candidates with a label; those of train are taken from its training lists."""
         for split, path in self._candidates.items():
             if split == "train":
                 for query, doc, is_positive, _ in self.read_lists():
@@ -80,7 +80,7 @@ class CMedQa2Source(Source):
                     yield query, doc, 1, split
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield (query id, document id, label, None): a training question's different positives, then its negatives."""
+        """Yield (query id, document id, label, None): a training question's distinct positives, then its negatives."""
         if "train" not in self._candidates:
             return
         rows = (

@@ -1,4 +1,4 @@
-"""How large datasets of sentences and of joined passages are, as far as that follows from the one that they are of."""
+"""How large datasets of sentences and of joined passages are, as far as that follows from their base dataset's size."""
 
 from dataclasses import replace
 
@@ -6,18 +6,18 @@ from tandem.contrib.formats.options import position_names
 from tandem.extras.estimate.resources import TOKENS_PER_SENTENCE, Volumes, derived_size, params_of
 from tandem.plan.graph import Stage
 
-# about, where a title's passages are put together and nobody has counted them
+# an estimate, if the passages of a title are joined and were not counted
 _PASSAGES_OF_A_TITLE = 10
 
 
 @derived_size("joined")
 def measure_joined(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of joined passages: titles are not known, so that documents are as long as they may be."""
+    """Return the size of joined passages: titles are not known, so documents are assumed as long as they may be."""
     params = params_of(stage)
     passages_each = params.most or _PASSAGES_OF_A_TITLE
     lengths = {**whole.lengths, "passage": whole.lengths["passage"] * passages_each}
     splits = [f"{params.split}_{name}" for name in position_names(params.positions)]
-    # A position may have all queries.
+    # All queries may fall on one position.
     queries = {**whole.queries, **dict.fromkeys(splits, whole.queries.get(params.split, 0))}
     passages = max(1, whole.passages // passages_each)
     return replace(whole, passages=passages, queries=queries, lengths=lengths, counted=False)

@@ -16,11 +16,12 @@ from tandem.extras.sentences import split_sentences
 
 @dataset_format("cropped_sentences")
 class CroppedSentencesSource(DerivedSource):
-    """Sentences of the passages of the input `of` as training queries, each with its passage as positive.
+    """Takes sentences of the passages of the input `of` as training queries, each with its passage as positive.
 
     DRAGON (Lin et al. 2023) crops every sentence, and has teachers label it: `candidates.labels: rank`. Training
-    queries of the input `queries`, a dataset over the same passages, stand behind them, such as generated ones. Of more
-    sentences than `most` those whose ids have the lowest hashes stay: a larger choice contains every smaller one.
+    queries of the input `queries`, a dataset over the same passages, follow them: generated ones, for example. If there
+    are more sentences than `most`, those whose ids have the lowest hashes are taken; a larger choice contains every
+    smaller one.
     """
 
     def __init__(self, job: DatasetJob, entry: CroppedSentences) -> None:
@@ -33,7 +34,7 @@ class CroppedSentencesSource(DerivedSource):
             self.facts |= self._beside.facts
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part: the base's of its passages; the sentences as queries, and then those beside."""
+        """Yield the rows of a part: passages are the base's; queries are the sentences, then those of `queries`."""
         if part in PASSAGE_PARTS:
             return super().rows(part)
         beside = (
@@ -55,7 +56,7 @@ class CroppedSentencesSource(DerivedSource):
                 yield f"{doc}.s{number}", doc, sentence
 
     def _chosen(self) -> Iterator[tuple[str, str, str]]:
-        """Yield those that are queries."""
+        """Yield the sentences that become queries."""
         chosen = self._chosen_rows
         return (
             sentence
@@ -65,7 +66,7 @@ class CroppedSentencesSource(DerivedSource):
 
     @cached_property
     def _chosen_rows(self) -> set[int] | None:
-        """Return which sentences are queries, at most `most`; None: all. Counts them. Memory: two numbers each."""
+        """Return the numbers of at most `most` chosen sentences, None for all; count them. Memory: two numbers each."""
         count = self.facts["sentences"] = sum(1 for _ in self._sentences())
         if not count:
             raise UserError(f"dataset {self._key}: no passage of {self.base.folder} has a sentence")

@@ -1,10 +1,10 @@
-"""apt's lists of packages: a package's long description is a passage, its synopsis, the line before it, a query.
+"""apt's lists of packages: a package's long description is a passage, and its synopsis (the line before it) a query.
 
 The lists are those of an apt repository's index, `…_Packages` and `…_Translation-<language>`, whose records are deb822:
-fields as in RFC 822, a blank line between records. `Packages` has a package's source and section; the descriptions are
-in the translations, that into English among them, by package and the md5 of the English description.
+fields as in RFC 822, with a blank line between records. `Packages` has a package's source and section. The
+translations, including the one into English, have the descriptions, by package and the md5 of the English description.
 
-A release's descriptions are some 30 MB and are held in memory: equal ones are one passage, in the order of names.
+A release's descriptions are some 30 MB and are held in memory: equal ones become one passage, in the order of names.
 """
 
 import hashlib
@@ -32,41 +32,41 @@ from tandem.data.splits import USUAL_SPLITS
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-# ends of names that apt and archives give to packed lists; .gz is not part
+# suffixes that apt and archives give to packed lists; .gz is not part of them
 _PACKED_LIST_ENDS = (".xz", ".bz2", ".lz4", ".zst")
 _ENGLISH = "en"
 _DESCRIPTION_WORDS = 5  # shorter descriptions say nothing
-_SYNOPSIS_WORDS = 2  # of English; a package with a shorter one has no passage
+_SYNOPSIS_WORDS = 2  # in English; a package with a shorter one has no passage
 _SYNOPSIS_CHARACTERS = 6  # shorter translations are not queries
 # synopses with more relevant passages, such as "transitional package", are not queries
 _MOST_RELEVANT = 10
-_BLANK_LINE = "."  # stands for an empty line of a description
+_BLANK_LINE = "."  # represents an empty line of a description
 
 
 class Package(NamedTuple):
-    """Describe a package as `Packages` has it."""
+    """A package as `Packages` describes it."""
 
-    source: str  # several packages may be built from one
+    source: str  # several packages may be built from one source
     section: str
     md5: str  # of its English description
-    description: str  # whole in lists without translations, else its synopsis
+    description: str  # whole in lists without translations, else only the synopsis
 
 
 class Synopsis(NamedTuple):
-    """Describe a query."""
+    """A query."""
 
-    package: str  # the first by name that has it
+    package: str  # the first package by name that has this synopsis
     split: str
-    passages: list[str]  # the relevant ones, by the order of their packages
+    passages: list[str]  # the relevant passages, in the order of their packages
 
 
 @dataset_format("deb822")
 class Deb822Source(Source):
-    """Read the lists in `path`.
+    """Reads the lists in `path`.
 
-    Passages are the `descriptions` of one language, queries the `synopses` of another or the same. A query's split is
-    decided by the sha256 of the name of its package's source, of several the smallest, so that the near-copies which
-    packages of one source have for descriptions stay together. Translated queries are in the splits of the English.
+    Passages are the `descriptions` of one language, queries the `synopses` of another or the same. The sha256 of the
+    name of its package's source decides a query's split; if it has several sources, the smallest hash does. Thereby the
+    near-copies among the descriptions of one source stay in one split. Translated queries have the English one's split.
     """
 
     def __init__(self, job: DatasetJob, entry: Deb822) -> None:
@@ -100,7 +100,7 @@ class Deb822Source(Source):
         )
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield each description once, its id the first by name of the packages that have it."""
+        """Yield each description once; its id is the name of the first package that has it."""
         return ((name, "", text) for text, name in self._collection.passages.items())
 
     def read_queries(self) -> Iterator[Query]:
@@ -148,7 +148,7 @@ class Deb822Source(Source):
 
     @cached_property
     def _queries(self) -> dict[str, Synopsis]:
-        """Return text → query, in the order of the first packages that have them."""
+        """Return text → query, in the order of the first packages that have the texts."""
         english = self._english_queries()
         return english if self._synopses == _ENGLISH else self._translated_queries(english)
 
@@ -169,7 +169,7 @@ class Deb822Source(Source):
         return queries
 
     def _translated_queries(self, english: dict[str, Synopsis]) -> dict[str, Synopsis]:
-        """Return the translations of English queries: those of the packages that passages are named after."""
+        """Return the translations of English queries: those of the packages whose names are passages' ids."""
         collection = self._collection
         translations = read_translation(self._translations[self._synopses], self._synopses)
         packages: dict[str, list[str]] = {}
@@ -185,7 +185,7 @@ class Deb822Source(Source):
         for text, names in packages.items():
             if len(names) <= _MOST_RELEVANT:
                 splits = (english[collection.synopses[name]].split for name in names)
-                # One text may translate several queries: if any of these is trained on, it is not tested.
+                # One text may translate several queries: if any of these is in train, the text is not in a test split.
                 queries[text] = Synopsis(names[0], min(splits, key=USUAL_SPLITS.index), names)
         return queries
 
@@ -194,26 +194,26 @@ class Descriptions(NamedTuple):
     """Packages and their descriptions, in the order of names."""
 
     packages: dict[str, Package]
-    passages: dict[str, str]  # text → the package that it is named after
-    passage_of: dict[str, str]  # package → the package that its passage is named after
+    passages: dict[str, str]  # text → the package whose name is its id
+    passage_of: dict[str, str]  # package → the package whose name is the id of its passage
     synopses: dict[str, str]  # package → its English synopsis
 
 
 def find_lists(files: DatasetFiles, name: str) -> list[Path]:
-    """Return the lists whose names match a pattern, plain or packed, sorted by name."""
+    """Return the lists whose names match a pattern, packed or not, sorted by name."""
     return sorted({*files.glob(name, required=False), *files.glob(f"{name}.*", required=False)})
 
 
 def read_packages(paths: list[Path]) -> dict[str, Package]:
-    """Return the packages of some lists by name; of one that stands there several times, the first counts."""
+    """Return the packages of some lists by name; if a package occurs several times, the first counts."""
     packages: dict[str, Package] = {}
     for path in paths:
         for where, record in read_deb822(path):
             name = require(where, record, "package")
             if name.split() != [name]:
                 raise UserError(f"{where}: package {name!r}; a name without white space is needed")
-            source = record.get("source", "").split() or [name]  # its version may follow
-            # `contrib/games` of another archive area
+            source = record.get("source", "").split() or [name]  # a version may follow
+            # a section in another archive area is `contrib/games`
             section = record.get("section", "").rpartition("/")[2]
             values = (record.get("description-md5", ""), record.get("description", ""))
             packages.setdefault(name, Package(source[0], section, *values))
@@ -233,13 +233,13 @@ def read_translation(paths: list[Path], language: str) -> dict[tuple[str, str], 
 def read_deb822(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield (`file:line` of its first field, field in lower case → value) of each record of a deb822 file.
 
-    Lines that a value is continued on follow it after a line feed, without the white space before them.
+    Continuation lines of a value follow it after a line feed, without their leading white space.
     """
     start = 0
     record = dict[str, str]()
     field = ""
     for number, line in iterate_lines(path):
-        # a line may hold a space that does not break, and continues a field then
+        # a line may consist of a no-break space, and then continues a field
         if not line.strip(" \t"):
             if record:
                 yield f"{path}:{start}", record
@@ -275,13 +275,13 @@ def get_synopsis(description: str) -> str:
 
 
 def get_description(description: str) -> str:
-    """Return what follows a description's first line, on one line."""
+    """Return what follows a description's first line, as one line."""
     paragraphs = (line for line in description.split("\n")[1:] if line != _BLANK_LINE)
     return " ".join(" ".join(paragraphs).split())
 
 
 def count_description_words(text: str, language: str) -> int:
-    """Return the number of a text's words; of a language written without spaces, two characters are one."""
+    """Return the number of a text's words; in a language written without spaces, two characters count as one."""
     is_unspaced = language.partition("_")[0] in UNSPACED
     return len(text) // 2 if is_unspaced else len(text.split())
 

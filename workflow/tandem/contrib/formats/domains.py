@@ -15,10 +15,10 @@ from tandem.extras.derived import DerivedSource
 
 @dataset_format("domains")
 class DomainsSource(DerivedSource):
-    """Keep the passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
+    """Keeps the passages of the input `of` whose domain is among `only`, or is not among `without`, and their queries.
 
-    A query stays if a passage that stays is relevant to it; its labels of other passages go. So does a query without
-    labels: which domain it asks about is not known.
+    A query is kept if a relevant passage of it is kept; its labels of other passages are removed. Queries without
+    labels are removed, too: which domain they ask about is not known.
     """
 
     def __init__(self, job: DatasetJob, entry: Domains) -> None:
@@ -44,7 +44,7 @@ class DomainsSource(DerivedSource):
         return (passage for passage, (_, domain) in rows if self._stays(domain))
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part that stay."""
+        """Yield the rows of a part that are kept."""
         rows = super().rows(part)
         match part:
             case "domains":
@@ -58,7 +58,7 @@ class DomainsSource(DerivedSource):
 
     @cached_property
     def _docs(self) -> set[str]:
-        """Return the passages with a label that stay."""
+        """Return the kept passages with a label."""
         labelled = {row[1] for row in chain(super().rows("qrels"), super().rows("lists"))}
         return {
             doc
@@ -68,7 +68,7 @@ class DomainsSource(DerivedSource):
 
     @cached_property
     def _asked(self) -> set[str]:
-        """Return the queries that stay."""
+        """Return the queries that are kept."""
         return {
             query
             for query, doc, relevance, _ in super().rows("qrels")

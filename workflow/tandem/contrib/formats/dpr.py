@@ -1,11 +1,12 @@
 """DPR's Wikipedia passages with its own questions.
 
-A pool of training passages (`biencoder-*.json`) gives judgements of its positives as ir_datasets' dpr-w100 grades them:
-2 for the gold passage (its score is 1000), 1 for another that holds an answer. It also gives training lists: positives,
-then hard negatives, then the other negatives. A `.qa.csv` file has no judgements: answers decide what is relevant.
+A pool of training passages (`biencoder-*.json`) yields judgements of its positives, graded as in ir_datasets' dpr-w100:
+2 for the gold passage (its score is 1000), 1 for another that holds an answer. It also yields training lists:
+positives, then hard negatives, then the other negatives. A `.qa.csv` file has no judgements: answers decide what is
+relevant.
 
-TSV columns may be quoted as in csv, quotes inside them doubled: DPR reads both kinds of TSV through Python's csv, and
-so does this. But a record is one line: a quote left open is a mistake, where csv would go on reading.
+TSV columns may be quoted as in csv, with quotes inside them doubled: DPR reads both kinds of TSV by Python's csv, and
+so does this module. But a record is one line: a quote left open is a mistake, where csv would continue reading.
 """
 
 import ast
@@ -45,13 +46,13 @@ from tandem.extras.records import count_lines, read_items, read_objects, read_te
 from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 
-_GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
+_GOLD = 1000.0  # the "score" that marks a gold passage; not a retriever's score
 PASSAGES_FILE = "psgs_w100.tsv"
 _POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
 
 
 class QuestionRecord(NamedTuple):
-    """Hold a question's place for errors, text, answers, and the JSON object that it came from (empty for TSV)."""
+    """A question's place for errors, text, answers, and the JSON object that it came from (empty for TSV)."""
 
     where: str
     text: str
@@ -60,7 +61,7 @@ class QuestionRecord(NamedTuple):
 
 
 class DprQuestion(NamedTuple):
-    """Hold a question; positives are (passage id, grade)."""
+    """A question; positives are (passage id, grade)."""
 
     id: str
     split: str
@@ -101,9 +102,9 @@ class WikipediaQuestions(Source):
 
 @dataset_format("dpr")
 class DprSource(WikipediaQuestions):
-    """`corpus` and the files of `questions: {split: name}` in the folder of `path`, packed or not.
+    """Reads `corpus` and the files of `questions: {split: name}` in the folder of `path`, packed or not.
 
-    A question's id is its split and its place in the file, counted from 0: `dev-17`.
+    A question's id is its split and its number in the file, counted from 0: `dev-17`.
     """
 
     def __init__(self, job: DatasetJob, entry: Dpr) -> None:
@@ -113,7 +114,7 @@ class DprSource(WikipediaQuestions):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the files of questions by split, if the passages of DPR lie beside them."""
+        """Return the files of questions by split, if the passages of DPR are next to them."""
         names = listing.matching("*.qa.csv", "*biencoder*.json")
         return (
             {"questions": match_by_split(names)}
@@ -128,7 +129,7 @@ class DprSource(WikipediaQuestions):
                 yield question.id, doc, grade, question.split
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield the pools, with BM25's scores; a passage listed twice counts where it stands first."""
+        """Yield the pools, with BM25's scores; of a passage that is listed twice, the first place counts."""
         self.facts["contexts_without_id"] = 0
         for split, path in self._paths.items():
             for number, question in enumerate(read_questions(path)):
@@ -148,7 +149,7 @@ class DprSource(WikipediaQuestions):
 
     @cached_property
     def questions(self) -> list[DprQuestion]:
-        """Return all questions without their negatives, read once: a pool takes minutes."""
+        """Return all questions without their negatives; they are read once, since a pool takes minutes."""
         questions = []
         for split, path in self._paths.items():
             contexts = named = 0
@@ -184,7 +185,7 @@ def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | N
                 f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed"
             )
         score = context.get("score")
-        # Some files write it as text.
+        # Some files write the score as text.
         value = (
             None
             if score in (None, "")
@@ -196,8 +197,8 @@ def _read_contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | N
 def read_passages(path: Path, skipped: int = 0) -> Iterator[Passage]:
     """Yield (id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv, after header and `skipped`.
 
-    Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
-    its own.
+    Double quotes at both ends of the text are removed, as DPR's `CsvCtxSrc` does in what it indexes; the title keeps
+    its quotes.
     """
     numbered = iterate_lines(path, skipped=skipped + _has_header(path))
     for number, line in numbered:
@@ -227,7 +228,7 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
             text, literal = _split_columns(where, line, "question, list of answers", 2)
             try:
                 with warnings.catch_warnings():
-                    # unknown escapes (`\\s` of a pattern) stay as they are
+                    # unknown escapes (`\\s` in a pattern) remain unchanged
                     warnings.simplefilter("ignore")
                     answers = ast.literal_eval(literal.strip())
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -237,10 +238,10 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
 
 
 def _split_columns(where: str, line: str, what: str, count: int) -> list[str]:
-    """Return the columns of a line by tabs, csv quoting undone."""
+    """Return the tab-separated columns of a line, with csv quoting undone."""
     row = line.split("\t")
     if '"' in line:
-        # The empty second line is only read if a quote of the first is still open.
+        # The empty second line is read only if a quote in the first is still open.
         reader = csv.reader((line, ""), delimiter="\t")
         try:
             row = next(reader)

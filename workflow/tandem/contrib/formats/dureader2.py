@@ -1,8 +1,8 @@
-"""DuReader 2.0 as passage retrieval: what DuReader-retrieval was built from, by the steps of its paper (§2.2.2).
+"""DuReader 2.0 as passage retrieval: the source of DuReader-retrieval, processed by the steps of its paper (§2.2.2).
 
-A question's documents are cut into passages of some length, a passage is positive if a span of it matches an answer
-that a person wrote, and titles are left out. Questions without a positive passage are dropped, and their passages stay:
-another question may retrieve them. Equal passages are one, named by its md5.
+A question's documents are cut into passages of some length. A passage is positive if a span of it matches an answer
+that a person wrote. Titles are left out. Questions without a positive passage are dropped, but their passages stay:
+another question may retrieve them. Equal passages become one, with its md5 as name.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ from tandem.stages.base import Json
 
 
 class DuReaderQuestion(NamedTuple):
-    """Hold a question, its answers by people (none where they are secret), and a search engine's documents.
+    """A question, its answers by people (none where they are secret), and a search engine's documents.
 
     Documents are lists of stripped, non-blank paragraphs, without titles.
     """
@@ -56,10 +56,10 @@ class DuReaderQuestion(NamedTuple):
 
 @dataset_format("dureader2")
 class DuReader2Source(Source):
-    """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines.
+    """Reads the files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines.
 
-    What a token of the span-level F1 is, a character or a word, the paper leaves open (`unit`). Of ten released
-    positives whose paragraphs and answers are at hand, ten reach the threshold of 0.5 in characters and six in words.
+    The paper does not state whether a token of the span-level F1 is a character or a word (`unit`). Of ten released
+    positives whose paragraphs and answers are available, ten reach the threshold of 0.5 in characters, six in words.
     """
 
     def __init__(self, job: DatasetJob, entry: Entry) -> None:
@@ -81,7 +81,7 @@ class DuReader2Source(Source):
         return {"splits": group_by_split(names)} if names else None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield passages put together from the paragraphs of every document; equal ones once."""
+        """Yield passages joined from the paragraphs of every document; equal ones once."""
         first = iter(~pd.Index(np.frombuffer(self._labels.hashes, np.uint64)).duplicated())
         passages = characters = 0
         for _, _, question in self._questions():
@@ -114,9 +114,9 @@ class DuReader2Source(Source):
 
     @cached_property
     def _labels(self) -> "Labels":
-        """Return the labels of all questions: this is the long work."""
+        """Return the labels of all questions: this takes long."""
         labels = Labels()
-        located, again = tee(self._questions())  # as far apart as the processes are ahead
+        located, again = tee(self._questions())  # apart by what the processes took
         questions = (question for _, _, question in again)
         results = map_in_order(partial(label, entry=self._entry), questions, self._workers)
         with Progress("dureader2", 0, "questions") as progress:
@@ -145,7 +145,7 @@ def _read_questions(path: Path) -> Iterator[tuple[str, DuReaderQuestion]]:
 
 
 def _read_paragraphs(where: str, document: JsonObject) -> list[str]:
-    """Return a document's paragraphs; where it has only their words, these are joined."""
+    """Return a document's paragraphs; if it has only their words, these are joined."""
     paragraphs = document.get("paragraphs")
     if paragraphs is None:
         segmented = document.get("segmented_paragraphs")
@@ -169,10 +169,10 @@ def cut_passages(question: DuReaderQuestion, entry: Entry) -> Iterator[list[str]
 def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
     """Yield the paragraphs of each passage of a document, joined to some length; together they are its text.
 
-    A document shorter than `enough` is one passage. In another, a paragraph shorter than `enough` takes the next one,
-    and the next, until together they are longer than `enough`; any other paragraph is a passage by itself.
-    DuReader-retrieval §2.2.2, with what its text leaves open read from the released passages: paragraphs meet without a
-    blank, every character counts (also punctuation and white space), and the rest of a document is a passage.
+    A document shorter than `enough` is one passage. In others, a paragraph shorter than `enough` takes the next one,
+    and the next, until together they are longer than `enough`; any other paragraph is a passage by itself. This follows
+    DuReader-retrieval §2.2.2. Details that its text leaves open are taken from the released passages: paragraphs are
+    joined without a space, every character counts (also punctuation and white space), and the rest is a passage.
     """
     together: list[str] = []
     length = 0
@@ -188,7 +188,7 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
 
 
 def label(question: DuReaderQuestion, entry: Entry) -> list[tuple[bytes, bool]]:
-    """Return (digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
+    """Return (digest, whether it is positive) of each passage of a question; it is if one of its paragraphs is."""
     answers = [split_tokens(answer, entry.unit) for answer in question.answers]
     labels = []
     for paragraphs in cut_passages(question, entry):
@@ -211,19 +211,19 @@ def split_tokens(text: str, unit: str) -> list[str]:
 
 
 def hash_passage(text: str) -> bytes:
-    """Return a passage's md5, 16 bytes: in hex it is its id, as the ids of the released collection look."""
+    """Return a passage's md5, 16 bytes; in hex it is the passage's id, in the form of the released collection's ids."""
     return hashlib.md5(text.encode()).digest()
 
 
 class Labels:
-    """Questions with positives, and a hash of every passage to recognise repeated ones.
+    """Questions with positives, and a hash of every passage, to recognise repeated passages.
 
     Attributes:
-        queries: question id → (text, split), of questions with a positive passage.
+        queries: question id → (text, split), for questions with a positive passage.
         positives: question id → digests of its positive passages, each once, in order.
-        without: questions without a positive passage, by split.
-        hashes: 64 bits of each passage's digest, in order (ten million different passages coincide with odds of 1 to
-            400,000).
+        without: number of questions without a positive passage, by split.
+        hashes: 64 bits of each passage's digest, in order (two of ten million different passages coincide with odds of
+            1 to 400,000).
     """
 
     def __init__(self) -> None:
@@ -251,15 +251,15 @@ class Labels:
             self.without[split] += 1
 
     def positives_per_query(self) -> dict[str, float]:
-        """Split → their mean number."""
+        """Return split → mean number of positives per query."""
         counts: defaultdict[str, list[int]] = defaultdict(list)
         for query, (_, split) in self.queries.items():
             counts[split].append(len(self.positives[query]))
         return {split: sum(of_queries) / len(of_queries) for split, of_queries in counts.items()}
 
 
-SPANS_AT_ONCE = 1 << 18  # spans that are weighed at once: some MiB
-_FAR = 1 << 40  # a place no paragraph reaches
+SPANS_AT_ONCE = 1 << 18  # spans that are scored at once: some MiB
+_FAR = 1 << 40  # a position that no paragraph reaches
 Places = NDArray[np.int64]
 
 
@@ -276,20 +276,20 @@ def find_best_span(
 ) -> Span | None:
     """Return the span of a paragraph's tokens with the highest F1 against an answer's.
 
-    Of equal ones it is the first, then the shortest; None if none reaches the threshold, which is above 0.
+    Of equal ones, the first is taken, then the shortest; None if none reaches the threshold, which is above 0.
 
-    DuReader-retrieval, Algorithm 1, whose label is whether there is such a span. F1 of a span of length L against an
-    answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with a
-    token of the answer, since anything else at its ends only makes it longer. The token at place j counts in a span
-    [i, j] unless the c-th token of its kind before it, c being its count in the answer, also lies in the span: o(i, j)
-    is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum a start.
+    This is DuReader-retrieval's Algorithm 1; its label is whether there is such a span. A span of length L and an
+    answer of length n that share o tokens, counted as multisets, have F1 = 2 o / (L + n). The best span starts and ends
+    with a token of the answer: anything else at its ends only makes it longer. The token at place j counts in a span
+    [i, j] unless the c-th token of its kind before it, c being its count in the answer, is also in the span. So o(i, j)
+    is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum per start.
     """
     places, spent = _place_tokens(paragraph, answer)
     shared = int((spent < 0).sum())
-    # No span shares more than the paragraph does, nor is shorter than what it shares.
+    # No span shares more tokens than the paragraph does, or is shorter than the number it shares.
     if shared == 0 or 2 * shared / (shared + len(answer)) < threshold:
         return None
-    # from F1 ≥ threshold; 1 more for the rounding of floats
+    # follows from F1 ≥ threshold; 1 more for the rounding of floats
     longest = int(2 * shared / threshold) - len(answer) + 1
     width = int((np.searchsorted(places, places + longest) - np.arange(len(places))).max())
     best = Span(0, 0, 0.0)
@@ -301,9 +301,9 @@ def find_best_span(
 
 
 def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Places, Places]:
-    """Return where the answer's tokens stand in a paragraph, and `spent` of each.
+    """Return the places of the answer's tokens in a paragraph, and `spent` of each.
 
-    -1 where no token has to lie before.
+    It is -1 where there is no earlier token that must be outside the span.
     """
     counts = Counter(answer)
     before: dict[str, list[int]] = defaultdict(list)
@@ -321,9 +321,9 @@ def _place_tokens(paragraph: Sequence[str], answer: Sequence[str]) -> tuple[Plac
 
 
 def _find_best(places: Places, spent: Places, row: int, rows: int, width: int, length: int) -> Span:
-    """Return the best span that starts at one of `rows` places from `row` on and holds at most `width` of them."""
+    """Return the best span that starts at one of `rows` places from `row` on and spans at most `width` of them."""
     starts = places[row : row + rows, None]
-    # Each start sees the `width` places from its own on; behind the last place the windows are filled up.
+    # Each start has a window of `width` places, beginning with its own; windows are padded after the last place.
     needed = len(starts) + width - 1
     part = slice(row, row + needed)
     padding = (0, needed - len(places[part]))

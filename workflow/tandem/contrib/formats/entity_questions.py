@@ -21,10 +21,10 @@ _RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json")
 
 @dataset_format("entity_questions")
 class EntityQuestionsSource(WikipediaQuestions):
-    """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
+    """Reads EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
 
-    `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, packed or not. A question's id is
-    its split, its relation and its place in the file, counted from 0: `test-P36-17`.
+    The files are `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, packed or not. A
+    question's id is its split, its relation and its number in the file, counted from 0: `test-P36-17`.
     """
 
     def __init__(self, job: DatasetJob, entry: EntityQuestions) -> None:

@@ -1,4 +1,4 @@
-"""Files of one's own, named by their role and each read by the end of its name."""
+"""A user's own files, named by their role; the suffix of a file's name decides how it is read."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from tandem.extras.recognition import TEXT_ENDS
 from tandem.extras.split_names import find_splits, match_by_split, split_name
 from tandem.stages.base import Json
 
-_ROLE_WORDS = {  # the first that has a word of a name decides
+_ROLE_WORDS = {  # the first role that has a word of a name decides
     "qrels": {"qrels", "qrel", "judgements", "judgments", "labels"},
     "answers": {"answers"},
     "queries": {"queries", "query", "questions", "topics"},
@@ -45,7 +45,7 @@ _MTEB_QRELS = re.compile(r"(.*/)?default/[^/]+\.(parquet|jsonl)$")  # MTEB puts 
 
 @dataset_format("files")
 class OwnFilesSource(JudgedFiles):
-    """Read the files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern."""
+    """Reads the files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern."""
 
     def __init__(self, job: DatasetJob, entry: Files) -> None:
         super().__init__(job, entry)
@@ -55,7 +55,7 @@ class OwnFilesSource(JudgedFiles):
         self._corpus = (
             files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
         )
-        # None where that takes reading the file
+        # None if counting requires reading the file
         self._count = cache(partial(count_records, role=PASSAGES_ROLE))
         self._by_split = find_by_split("queries", entry.queries, files)
         self._qrels = find_by_split("qrels", entry.qrels, files)
@@ -77,7 +77,7 @@ class OwnFilesSource(JudgedFiles):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the keys by words in the files' names; None without passages or queries."""
+        """Return the keys that follow from words in the files' names; None without passages or queries."""
         roles: dict[str, list[str]] = {role: [] for role in _ROLE_WORDS}
         for name in listing.names:
             role = _guess_role(listing, name)
@@ -93,7 +93,7 @@ class OwnFilesSource(JudgedFiles):
             return None
         names_split = any(map(find_splits, roles["qrels"]))
         if list(queries) == ["test"] or (names_split and len(queries) == 1):
-            # They belong to the splits that judge them.
+            # The queries belong to the splits that judge them.
             queries = dict.fromkeys(qrels or queries, *queries.values())
         elif list(qrels) == ["test"]:
             qrels = dict.fromkeys(queries, qrels["test"])
@@ -119,7 +119,7 @@ class OwnFilesSource(JudgedFiles):
         return None if None in counts else sum(filter(None, counts))
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
-        """Yield the passages from a row on; files before it are not read. Only from 0 where `count` says None."""
+        """Yield the passages from a row on; earlier files are not read. `row` must be 0 if `count` returns None."""
         for path in self._corpus:
             if row:
                 count = self._count(path) or 0
@@ -134,7 +134,7 @@ class OwnFilesSource(JudgedFiles):
     def read_queries(self) -> Iterator[Query]:
         """Yield (query id, text, split) of every record.
 
-        A file named for several splits leaves the split to the qrels.
+        The qrels decide the split of queries in a file that is named for several splits.
         """
         for path in self._queries:
             splits = [split for split, file in self._by_split.items() if file == path]
@@ -155,7 +155,7 @@ class OwnFilesSource(JudgedFiles):
         for query, doc, relevance, split in super().read_qrels():
             splits = sharing[self._qrels[split]]
             own = asked.get(query)
-            # Of an unknown query, or of one of another split, the first counts; empty is a split that qrels decide.
+            # For an unknown query, or one of another split, the first split counts. "" is a split that qrels decide.
             if own == "" or split == (own if own in splits else splits[0]):
                 yield query, doc, relevance, split
 
@@ -174,7 +174,7 @@ class OwnFilesSource(JudgedFiles):
 
 
 def _guess_role(listing: Listing, name: str) -> str:
-    """Return the role that the words of a file's name tell; empty where it has none, or the file holds no texts."""
+    """Return the role that the words of a file's name mean; empty if they mean none, or the file holds no texts."""
     words = set(split_name(name))
     role = next((role for role, own in _ROLE_WORDS.items() if own & words), "")
     if role in ("", "qrels"):
@@ -188,7 +188,7 @@ def _guess_role(listing: Listing, name: str) -> str:
 def _name_place(paths: list[Path], role: Role) -> str:
     """Return the name of a record in an error.
 
-    A line of the file where it is one, else a record of it or of the folder.
+    A line of the file if a record is one, else a record of the file or of the folder.
     """
     first = paths[0]
     if len(paths) > 1:
@@ -201,7 +201,7 @@ def _name_place(paths: list[Path], role: Role) -> str:
 
 
 def _make_pattern(listing: Listing, names: list[str]) -> str:
-    """Return a pattern that several files fit, and no others."""
+    """Return a pattern that matches these names, and no others."""
     pattern = re.sub(r"\d+", "*", names[0])
     if listing.matching(pattern) != names:
         what = f"--data: {names[0]} and {names[1]} are both taken for the passages"

@@ -14,7 +14,7 @@ _Value = TypeVar("_Value")
 def find_by_split(
     key: str, names: Mapping[str, str] | None, files: DatasetFiles
 ) -> dict[str, Path]:
-    """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None."""
+    """Return split → file of an entry's `{train: train.tsv, …}`, ordered train, dev, test, others; empty for None."""
     names = names or {}
     if not all(map(SPLIT.fullmatch, names)):
         raise UserError(f"{key}: {names!r}; a file by split is needed, as in {key}: {{test: FILE}}")

@@ -1,7 +1,7 @@
 """Any collection of the ir_datasets catalogue: documents by one id, queries and qrels of each split by another.
 
-ir_datasets downloads missing files into `IR_DATASETS_HOME` (by default `~/.ir_datasets`). Files that were put there by
-hand are used as they are, so that a machine without network can read them too. Importing ir_datasets creates folders
+ir_datasets downloads missing files into `IR_DATASETS_HOME` (by default `~/.ir_datasets`). Files that a user has put
+there are used unchanged, so that a machine without network can read them, too. Importing ir_datasets creates folders
 below its home: it is imported only where a collection is read.
 """
 
@@ -18,15 +18,15 @@ from tandem.errors import UserError, shortened
 from tandem.extras.irds_needs import find_irds_splits, get_home
 
 _TEXT_FIELDS = ("text", "body", "abstract")
-# Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
-# already. Cranfield grades from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
+# Collections that differ from the usual form: grade in the file → relevance; and those whose texts begin with the
+# title. Cranfield's grades run from 1, a complete answer, to 4, of minimum interest; -1 is of no interest.
 _GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 _TITLE_IN_TEXT = frozenset({"cranfield"})
 
 
 @dataset_format("ir_datasets")
 class IrDatasetsSource(Source):
-    """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
+    """Reads documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
     def __init__(self, job: DatasetJob, entry: IrDatasets) -> None:
         super().__init__(job, entry)
@@ -50,13 +50,13 @@ class IrDatasetsSource(Source):
         return self.read_corpus_from(0)
 
     def count(self) -> int | None:
-        """Return how many documents stand in ir_datasets' document store, which alone it can enter in the middle."""
+        """Return the number of documents if reading can start in the middle, as only ir_datasets' own store allows."""
         try:
             store = self._documents.docs_store()
             is_sliced = store.built() and hasattr(self._documents.docs_iter(), "__getitem__")
             return int(store.count()) if is_sliced else None
         except (AttributeError, OSError, RuntimeError):
-            # of collections that have another store, or no files yet
+            # the collection has another store, or no files yet
             return None
 
     def read_corpus_from(self, row: int) -> Iterator[Passage]:
@@ -72,7 +72,7 @@ class IrDatasetsSource(Source):
             yield document.doc_id, title or "", text
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield (query id, text, split) of every query of each split's id, judged or not."""
+        """Yield (query id, text, split) of every query of each id of a split, judged or not."""
         for split, parts in self._splits.items():
             for queries, _, _ in parts:
                 for query in _fetch_records(queries.queries_iter()):
@@ -88,10 +88,10 @@ class IrDatasetsSource(Source):
 
 
 def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
-    """Yield records of ir_datasets, which downloads their files when the first is asked for."""
+    """Yield records of ir_datasets, which downloads their files at the first one."""
     try:
         yield from records
-    except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
+    except (requests.RequestException, RuntimeError) as error:  # from one source, and from several
         hint = f"`tandem prefetch` fetches them on a machine with a network, into {get_home()} (IR_DATASETS_HOME)"
         raise UserError(
             f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}"
@@ -99,7 +99,7 @@ def _fetch_records(records: Iterator[Any]) -> Iterator[Any]:
 
 
 def _load(key: str, name: str, part: str) -> Any:
-    """Return a collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
+    """Return a catalogue collection that has `part` (docs, queries or qrels); nothing is downloaded yet."""
     import ir_datasets
 
     try:

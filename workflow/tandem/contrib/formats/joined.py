@@ -1,4 +1,4 @@
-"""Long documents out of passages: those that follow each other and have one title are put together."""
+"""Join passages into long documents: those that follow each other and have the same title."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -24,20 +24,20 @@ from tandem.extras.derived import DerivedSource
 
 
 class JoinedEntry(Joined):
-    """Say, too, whether the document that holds the passage of a query's id is no result of the query."""
+    """The entry, and whether the document with the passage of a query's id is left out of the query's results."""
 
     excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
 
 
 @dataset_format("joined")
 class JoinedSource(DerivedSource):
-    """The passages of the input `of` put together: a document is at most `most` neighbours with the same title.
+    """Joins the passages of the input `of`: a document is at most `most` neighbours with the same title.
 
-    It has the id of its first passage and their texts, a line each. Labels of passages become its labels: it is
-    relevant where one of its passages is. With `positions` the queries of `split` stand a second time in further
-    splits, by where their first relevant passage stands in its document: `<name>.q` is query q in the split
-    `<split>_<name>`. Where no query's own passage is a result, the document that holds the passage q is `EXCLUDED` for
-    q and its copies, whatever else it holds: q finds itself in it.
+    It has the id of its first passage, and the texts of all, a line each. The labels of its passages become its labels:
+    it is relevant if one of its passages is. With `positions`, the queries of `split` are repeated in further splits,
+    which depend on the position of their first relevant passage in its document: `<name>.q` is query q in the split
+    `<split>_<name>`. If no query's own passage may be a result, the document that holds the passage q is `EXCLUDED` for
+    q and its copies, whatever else it holds: q would find itself in it.
     """
 
     def __init__(self, job: DatasetJob, entry: JoinedEntry) -> None:
@@ -49,7 +49,7 @@ class JoinedSource(DerivedSource):
     def _documents(self) -> Iterator[list[Passage]]:
         """Yield the passages of each document."""
         most = self._entry.most
-        # A passage without a title is of no other one's document: its id tells it from its neighbours.
+        # A passage without a title shares no document: its id distinguishes it from its neighbours.
         for _, neighbours in groupby(
             super().read_corpus(), key=lambda passage: passage[1] or (passage[0],)
         ):
@@ -62,7 +62,7 @@ class JoinedSource(DerivedSource):
             yield document
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield the documents; count them, and the passages that they are made of."""
+        """Yield the documents; count them, and the passages that they are joined from."""
         for document in self._documents():
             first, title, _ = document[0]
             self.facts["documents"] += 1
@@ -71,23 +71,23 @@ class JoinedSource(DerivedSource):
 
     def read_domains(self) -> Iterator[Domain]:
         """Yield the domain of each document: that of its first passage."""
-        domains = self.rows("domains")  # a row for each passage, in their order
+        domains = self.rows("domains")  # a row per passage, in the order of passages
         for document in self._documents():
             of_passages = list(islice(domains, len(document)))
             if of_passages and of_passages[0][1]:
                 yield document[0][0], of_passages[0][1]
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield the dataset's queries, then those of `split` by the position of what they ask for."""
+        """Yield the dataset's queries, then those of `split` by the position of their relevant passages."""
         yield from super().read_queries()
         for query, text, split in super().read_queries():
             if name := self._position_of.get(query):
                 yield f"{name}.{query}", text, f"{split}_{name}"
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Yield labels of documents: the highest grade of their passages, else what bars them as negatives, else 0.
+        """Yield labels of documents: the highest grade of their passages, else a label that bars negatives, else 0.
 
-        That a document holds the query itself comes before all.
+        `EXCLUDED`, for a document that holds the query itself, takes precedence.
         """
         for (query, split), labels in self._labels.items():
             for doc, relevance in labels.items():
@@ -105,9 +105,9 @@ class JoinedSource(DerivedSource):
                 yield f"{name}.{query}", texts
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield the dataset's lists, of documents: each stands where the first of its passages did.
+        """Yield the dataset's lists, with documents in place of passages, each at the place of its first passage.
 
-        Of its passages it has the label of the most relevant one, and of those with that label the highest score.
+        A document has the label of its most relevant passage, and the highest score of its passages with that label.
         """
         for query, group in groupby(super().read_lists(), key=itemgetter(0)):
             best: dict[str, tuple[int, float | None]] = {}
@@ -120,7 +120,7 @@ class JoinedSource(DerivedSource):
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
-        """Return labelled passage, or one that is a query → its document, and where it stands there, from 1."""
+        """Return labelled passage, or passage that is a query → its document, and its position there, from 1."""
         labelled = {
             passage for _, passage, _, _ in chain(super().read_qrels(), super().read_lists())
         }
@@ -149,15 +149,15 @@ class JoinedSource(DerivedSource):
         return labels
 
     def _merge(self, first: int, second: int) -> int:
-        """Return the label of a document that has passages of two labels."""
-        # A dataset of broken copies bars the passage q for `swap.q`, whose id does not name it.
+        """Return the label of a document that has passages with two labels."""
+        # A dataset of broken copies bars the passage q for `swap.q`, whose id does not name that passage.
         if self._entry.excludes_own and EXCLUDED in (first, second):
             return EXCLUDED
         return _stronger(first, second)
 
     @cached_property
     def _position_of(self) -> dict[str, str]:
-        """Return query of `split` → the position names of its first relevant passage; empty without them."""
+        """Return query of `split` → name of its first relevant passage's position range; empty without positions."""
         entry = self._entry
         positions: dict[str, int] = {}
         if entry.positions:
@@ -173,13 +173,13 @@ class JoinedSource(DerivedSource):
 
 
 def _rank(listed: tuple[int, float | None]) -> tuple[int, float]:
-    """Return what decides between two passages of a listed document: the label, then the score."""
+    """Return the criterion between two passages of a listed document: the label, then the score."""
     label, score = listed
     return label, -inf if score is None else score
 
 
 def _stronger(first: int, second: int) -> int:
-    """Return which of two labels of a document's passages is the document's."""
+    """Return which of two labels of a document's passages becomes the document's."""
     if max(first, second) > 0:
         return max(first, second)
     for bar in (EXCLUDED, LITERAL_MATCH):

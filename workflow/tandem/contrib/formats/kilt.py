@@ -1,12 +1,12 @@
-"""KILT (Petroni et al. 2021): questions, claims and dialogues of eleven data sets over one snapshot of Wikipedia.
+"""KILT (Petroni et al. 2021): questions, claims and dialogues of eleven datasets over one snapshot of Wikipedia.
 
     kilt_knowledgesource.json    {"wikipedia_id", "wikipedia_title", "text": [paragraph, …]}, a page a line
     nq-dev-kilt.jsonl, …         {"id", "input", "output": [{"answer", "provenance": [{"wikipedia_id",
                                    "start_paragraph_id", "end_paragraph_id"}]}]}
 
-A passage is a page, whose first paragraph is its title, or a paragraph, then with the id `<page>-<number>`, counted
-from 0 as the provenance does. What any provenance of an output names is relevant. A query's id is `<split>.<id>`, since
-data sets count on their own.
+A passage is either a page, whose first paragraph is its title, or a paragraph. A paragraph has the id
+`<page>-<number>`, counted from 0 as in the provenance. Passages named by any provenance of an output are relevant. A
+query's id is `<split>.<id>`, since each dataset numbers its own queries.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from tandem.stages.base import Json
 
 @dataset_format("kilt")
 class KiltSource(Source):
-    """Read the knowledge source and `questions: {split: file}`; each data set may be a split of its own."""
+    """Reads the knowledge source and `questions: {split: file}`; each dataset may be a split of its own."""
 
     def __init__(self, job: DatasetJob, entry: Kilt) -> None:
         super().__init__(job, entry)
@@ -75,7 +75,7 @@ class KiltSource(Source):
             yield name_query(where, split, record), read_text(where, record, "input"), split
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Yield each page or paragraph that an output's provenance names, once a query."""
+        """Yield each page or paragraph that the provenance of an output names, once per query."""
         for split, where, record in self._records():
             query = name_query(where, split, record)
             relevant: dict[str, None] = {}
@@ -117,7 +117,7 @@ class KiltSource(Source):
 
 
 def name_query(where: str, split: str, record: JsonObject) -> str:
-    """Return a question's id, with its split before it and without white space, which no id may hold."""
+    """Return a question's id, preceded by its split, and without white space, which no id may hold."""
     return f"{split}.{'_'.join(read_text(where, record, 'id', number=True).split())}"
 
 

@@ -26,14 +26,14 @@ from tandem.data.sources import (
 from tandem.errors import UserError
 from tandem.stages.base import Json
 
-_QUESTION_KINDS = ("search", "forum")  # of questions; each counts from 0
+_QUESTION_KINDS = ("search", "forum")  # the questions of each kind are numbered from 0
 _CORPUS_FILE = "collection.tsv"
 _QUESTIONS_FILE = "qas.{}.jsonl"
 
 
 @dataset_format("lotte")
 class LotteSource(Source):
-    """Read the folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
+    """Reads the folder named by `path`; a question's id is its kind, which is its split, and its number: `search-0`."""
 
     def __init__(self, job: DatasetJob, entry: Lotte) -> None:
         super().__init__(job, entry)
@@ -67,7 +67,7 @@ class LotteSource(Source):
             yield record["id"], record.get("title", ""), record["text"]
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield the questions of each kind; the kind is their split, and stands before their ids."""
+        """Yield the questions of each kind; the kind is their split, and the beginning of their ids."""
         for kind, path in self._questions.items():
             for where, record in read_records(path):
                 yield (

@@ -1,4 +1,4 @@
-"""Which columns of a file are read by their names, as its reader finds them, and which are not."""
+"""Which columns of a file are read because of their names, and which are not."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ RECORDS_READ = 100  # of JSON, whose objects may differ in their keys
 
 
 def find_columns(files: Iterable[tuple[Path, Role]]) -> list[FileColumns]:
-    """Return the columns of each file that names them; columns that only their number tells are not listed."""
+    """Return the columns of each file whose columns have names; columns known only by their number are not listed."""
     found: list[tuple[Path, FileColumns]] = []
     read_names: defaultdict[Path, set[str]] = defaultdict(set)
     for path, role in files:
@@ -38,7 +38,7 @@ def find_columns(files: Iterable[tuple[Path, Role]]) -> list[FileColumns]:
             columns = _sort_columns(path, role, pairs)
             read_names[path].update(columns.fields.values())
             found.append((path, columns))
-    # What one role leaves, another may read: passages with their domains.
+    # A column that one role does not read, another may: passages with their domains.
     return [
         replace(columns, unread=[name for name in columns.unread if name not in read_names[path]])
         for path, columns in found
@@ -46,7 +46,7 @@ def find_columns(files: Iterable[tuple[Path, Role]]) -> list[FileColumns]:
 
 
 def _sort_columns(path: Path, role: Role, pairs: Sequence[tuple[str, str]]) -> FileColumns:
-    """Return a file's columns from pairs of a column's name and its field, which is `-` for one that is not read."""
+    """Return a file's columns from pairs of a column's name and its field, which is `-` if the column is not read."""
     by_field = {field: name for name, field in pairs if field != "-"}
     return FileColumns(
         path.name,
@@ -82,7 +82,7 @@ def _find_in_parquet(path: Path, role: Role) -> Iterator[tuple[str, str]]:
 
 
 def _find_in_json(path: Path, role: Role) -> Iterator[tuple[str, str]]:
-    """Yield the keys of the first records that hold something there, and those that are read."""
+    """Yield (key, field) of the first records' keys that are read, or that hold something, then with `-` as field."""
     is_array = read_beginning(path).startswith(b"[")
     records: Iterator[tuple[str, JsonObject]] = read_items(path) if is_array else read_records(path)
     fields: dict[str, str] = {}

@@ -24,7 +24,7 @@ from tandem.data.reading import is_leftover
 from tandem.extras.copied_splits import CopiesSplits
 from tandem.extras.split_names import group_qrels
 
-QRELS_FILES = "qrels/*"  # of BEIR's layout
+QRELS_FILES = "qrels/*"  # in BEIR's layout
 UNLABELLED_FILE = "unlabelled.query.txt"
 
 
@@ -37,13 +37,13 @@ def _check_pattern(corpus: str | None) -> str | None:
 
 
 def find_judged_splits(folder: Path) -> set[str]:
-    """Return the splits whose judgements a folder in BEIR's layout has."""
+    """Return the splits that a folder in BEIR's layout has judgements of."""
     paths = filterfalse(is_leftover, sorted(folder.glob(QRELS_FILES)))
     return set(group_qrels(filter(Path.is_file, paths)))
 
 
 class WithDomains(Dataset):
-    """A source whose passages may have domains, by a file of their own."""
+    """A source whose passages may have domains, in a file of their own."""
 
     domains: str | None = Field(
         None, description="passages' domains: .tsv (id, domain), .jsonl, .parquet"
@@ -51,12 +51,12 @@ class WithDomains(Dataset):
     domain_fields: tuple[str, str] | None = Field(
         None,
         strict=False,
-        description="its columns or fields with id and domain; null: an id's usual ones, domain",
+        description="columns or fields with id and domain; null: an id's usual names, domain",
     )
 
 
 class Beir(WithDomains):
-    """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
+    """A folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/."""
 
     requires = ("corpus.jsonl", "queries.jsonl")
     reads, shared_from = (*requires, "answers.jsonl", QRELS_FILES), 0
@@ -64,7 +64,7 @@ class Beir(WithDomains):
     source: Literal["beir"]
 
     def find_splits(self, folder: Path) -> set[str] | None:
-        """Return those whose judgements the folder has."""
+        """Return the splits that the folder has judgements of."""
         return find_judged_splits(folder)
 
 
@@ -82,11 +82,11 @@ class Pair(Dataset):
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the queries' dataset."""
+        """Return the splits of the queries' dataset."""
         return splits_of(self.queries_of) if self.queries_of else set()
 
     def find_splits(self, folder: Path) -> set[str] | None:
-        """Return those whose judgements the folder has."""
+        """Return the splits that the folder has judgements of."""
         return find_judged_splits(folder)
 
 
@@ -124,12 +124,12 @@ class Files(WithDomains):
 class IrDatasets(Published):
     """A collection of the package ir_datasets."""
 
-    # fewer are read before ir_datasets would have made its document store
+    # with fewer documents, reading is faster than building ir_datasets' document store
     reads_files, shared_from = False, 1 << 25
     source: Literal["ir_datasets"]
-    id: str | None = Field(None, description="the id that has the passages")
+    id: str | None = Field(None, description="id of the collection with the passages")
     splits: dict[str, Names] | None = Field(
-        None, description="split → ids; absent: what the package suggests"
+        None, description="split → ids; absent: those that the package's usual names suggest"
     )
 
 
@@ -180,17 +180,17 @@ class Lotte(Published):
 
 
 class TrainingLists(Dataset):
-    """Training files alone, a query with its positives and negatives each: FlagEmbedding's, Tevatron's, DPR's."""
+    """Only training files, with a query, its positives and its negatives each: FlagEmbedding's, Tevatron's, DPR's."""
 
     file_keys = ("lists", "corpus")
     source: Literal["training_lists"]
     lists: dict[str, Names] | None = Field(None, description="split → .jsonl or .json files")
     corpus: str | None = Field(
-        None, description="passages by the lists' ids; null: those that the lists hold"
+        None, description="file of passages with the lists' ids; null: the passages in the lists"
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those that have lists."""
+        """Return the splits that have lists."""
         return set(self.lists or ())
 
 
@@ -206,13 +206,13 @@ class Squad(Published):
 
 
 class Kilt(Published):
-    """KILT's files: a snapshot of Wikipedia, and data sets with the pages that answer."""
+    """KILT's files: a snapshot of Wikipedia, and datasets with the pages that answer."""
 
     file_keys = ("corpus", "questions")
     source: Literal["kilt"]
     corpus: str = Field("kilt_knowledgesource.json", description="file of the pages")
     questions: dict[str, str] | None = Field(
-        None, description="split → file of a data set, such as nq-dev-kilt.jsonl"
+        None, description="split → file of a dataset, such as nq-dev-kilt.jsonl"
     )
     unit: Literal["page", "paragraph"] = Field("page", description="what a passage is")
 
@@ -227,17 +227,19 @@ class EntityQuestions(Published):
 
 
 class DuReader2(Published):
-    """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
+    """DuReader 2.0's raw files, from which DuReader-retrieval was built."""
 
     file_keys = ("splits",)
     source: Literal["dureader2"]
     splits: dict[str, Items[str]] | None = Field(None, description="split → raw files")
-    unit: Literal["characters", "words"] = Field("characters", description="of the span-level F1")
+    unit: Literal["characters", "words"] = Field(
+        "characters", description="tokens of the span-level F1"
+    )
     threshold: float = Field(0.5, gt=0, le=1, description="a passage is positive from this F1 on")
     passage_characters: int = Field(256, ge=1, description="length of a passage")
 
 
-Language = Annotated[str, Field(pattern="^[a-z]{2,3}(_[A-Z]{2})?$")]  # as apt names it
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}(_[A-Z]{2})?$")]  # in apt's form
 
 
 def _below(pattern: str) -> str:
@@ -259,7 +261,7 @@ class Deb822(Dataset):
     always_has = ("train", "dev", "test")
     source: Literal["deb822"]
     lists: Annotated[str, AfterValidator(_below)] = Field(
-        "*", description="pattern of what their names have before `Packages` and `Translation-xx`"
+        "*", description="pattern of the part of their names before `Packages` and `Translation-xx`"
     )
     descriptions: Language = Field("en", description="language of the passages")
     synopses: Language = Field("en", description="language of the queries")
@@ -275,7 +277,7 @@ def _rising(bounds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def position_names(bounds: Sequence[int]) -> list[str]:
-    """Return names of the ranges of positions that some last positions bound, the last range without an end.
+    """Return the names of the ranges of positions with these last positions; the last range has no end.
 
     >>> position_names([1, 4])
     ['p1', 'p2to4', 'p5on']
@@ -291,34 +293,34 @@ def position_names(bounds: Sequence[int]) -> list[str]:
 
 
 class Joined(CopiesSplits):
-    """Long documents: neighbouring passages of a dataset with the same title, put together."""
+    """Long documents, each joined from neighbouring passages of a dataset with the same title."""
 
     source: Literal["joined"]
     of: DatasetRef = Field(
         description="the dataset; labels of passages become those of their documents"
     )
     most: int | None = Field(
-        None, ge=2, description="passages of a document at most; null: all with the title"
+        None, ge=2, description="passages of a document, at most; null: all with the title"
     )
     positions: Annotated[Items[Count], AfterValidator(_rising)] = Field(
         (),
         description="last positions of ranges: [1, 4] adds splits <split>_p1, _p2to4 and _p5on of the queries whose "
-        "relevant passage stands there in its document",
+        "relevant passage is at such a position in its document",
     )
-    split: str = Field("test", description="of `positions`: whose queries they are")
+    split: str = Field("test", description="split whose queries `positions` copies")
 
     def map_copies(self) -> dict[str, str]:
-        """Return those by position."""
+        """Return the copies by position."""
         return {f"{self.split}_{name}": self.split for name in position_names(self.positions)}
 
 
 class Domains(Inheriting):
-    """The passages of some domains of a dataset, and the queries with a relevant one among them."""
+    """The passages of some domains of a dataset, and the queries with a relevant passage among them."""
 
     source: Literal["domains"]
     of: DatasetRef = Field(description="the dataset, whose passages have domains")
-    only: Distinct[str] | None = Field(None, description="the domains whose passages stay")
-    without: Distinct[str] | None = Field(None, description="or those whose passages go")
+    only: Distinct[str] | None = Field(None, description="domains whose passages are kept")
+    without: Distinct[str] | None = Field(None, description="or domains whose passages are removed")
 
     @model_validator(mode="after")
     def _names_domains(self) -> Self:
@@ -336,14 +338,16 @@ class CroppedSentences(OfSearched):
     source: Literal["cropped_sentences"]
     queries_of: QueriesRef | None = Field(
         None,
-        description="a dataset over the same passages, whose training queries stand beside; null: none",
+        description="a dataset over the same passages, whose training queries are added; null: none",
     )
     most: int | None = Field(
-        None, ge=1, description="crop at most so many, chosen by a hash; null: every sentence"
+        None,
+        ge=1,
+        description="number of sentences to crop, at most, chosen by a hash; null: every sentence",
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return nothing: its queries are not the dataset's."""
+        """Return nothing: the dataset's queries are not inherited."""
         return set()
 
 
@@ -355,17 +359,17 @@ class Unlabelled(Inheriting):
     choosing_keys = ("share",)
     source: Literal["unlabelled"]
     of: DatasetRef = Field(
-        description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`"
+        description="the dataset; further queries are from `queries_of`, `share`, or unlabelled.query.txt in `path`"
     )
     queries_of: QueriesRef | None = Field(
-        None, description="another dataset, whose training queries they are"
+        None, description="another dataset, whose training queries are added"
     )
     share: float | None = Field(
-        None, gt=0, lt=1, description="share of the training queries of `of` without labels"
+        None, gt=0, lt=1, description="share of the training queries of `of` that lose their labels"
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of the dataset, and that of the further queries."""
+        """Return the splits of the dataset, and that of the further queries."""
         labelled = splits_of(self.of)
         return labelled and labelled | {UNLABELLED}
 
@@ -377,15 +381,15 @@ def _check_several(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class UnionDataset(Derived):
-    """Several datasets as one: passages, queries and labels are put together."""
+    """Several datasets as one, with all their passages, queries and labels."""
 
     source: Literal["union"]
     of: Annotated[Distinct[DatasetRef], AfterValidator(_check_several)] = Field(
-        description="`<dataset>.` precedes their ids"
+        description="the datasets; `<dataset>.` precedes their ids"
     )
 
     def follow_splits(self, splits_of: SplitsOf) -> set[str] | None:
-        """Return those of all its datasets; None where those of one are unknown."""
+        """Return the splits of all its datasets; None if those of one are unknown."""
         every: set[str] = set()
         for name in self.of:
             splits = splits_of(name)

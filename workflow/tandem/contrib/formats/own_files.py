@@ -1,4 +1,4 @@
-"""Files of one's own in BEIR's layout; judgements and domains from files that are read by the ends of their names."""
+"""A user's own files in BEIR's layout; files of judgements and domains are read by the suffixes of their names."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ from tandem.extras.records import count_lines, read_texts
 from tandem.extras.split_names import group_qrels
 from tandem.stages.base import Json
 
-# BEIR's: a header decides the order of the columns, and need not be there.
+# BEIR's judgements: a header decides the order of the columns, but is optional.
 _BEIR_QRELS = Role(
     QRELS_ROLE.fields, {3: QRELS_ROLE.columns[3]}, "query-id, corpus-id and a whole number, by tabs"
 )
 
 
 class JudgedFiles(Source):
-    """Read judgements from a file for each split."""
+    """Reads judgements from a file per split."""
 
     judged: Role = QRELS_ROLE
     _qrels: dict[str, Path]
@@ -66,7 +66,7 @@ class JudgedFiles(Source):
                 yield where, (query, doc, relevance, split)
 
     def read_domains(self) -> Iterator[Domain]:
-        """Yield the domain of each passage that the file of domains gives one.
+        """Yield the domain of each passage that has one in the file of domains.
 
         Raises:
             UserError: no record has the field.
@@ -87,7 +87,7 @@ class JudgedFiles(Source):
             raise UserError(f"{path}: no domain; a field named {allowed} is needed")
 
     def list_columns(self) -> list[FileColumns]:
-        """Return what is read of the named columns of each file, and what is not; see `NamesColumns`."""
+        """Return the named columns of each file, those that are read and those that are not; see `NamesColumns`."""
         # a file may hold the judgements of several splits
         judged = [(path, self.judged) for path in dict.fromkeys(self._qrels.values())]
         domains = [self._domains] if self._domains else []
@@ -101,12 +101,12 @@ class JudgedFiles(Source):
         if entry.domains:
             path = files.find(entry.domains)
             role = make_domains_role(entry.domain_fields)
-            choose_reader(path, role)  # refuses a file of another name
+            choose_reader(path, role)  # refuses a file with an unknown suffix
             self._domains = path, role
 
 
 class BeirQueries(JudgedFiles):
-    """Read a folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/<split>.tsv, or both."""
+    """Reads a folder in BEIR's layout with no corpus: queries.jsonl with answers.jsonl, qrels/<split>.tsv, or both."""
 
     judged = _BEIR_QRELS
 
@@ -126,7 +126,7 @@ class BeirQueries(JudgedFiles):
         yield from ()
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield (query id, text, "") of each line of queries.jsonl; its split is that of the qrels which name it."""
+        """Yield (query id, text, "") of each line of queries.jsonl; the qrels that name it decide its split."""
         for where, record in read_jsonl(self._queries, QUERIES_ROLE):
             yield read_text(where, record, "id", number=True), read_text(where, record, "text"), ""
 
@@ -143,7 +143,7 @@ class BeirQueries(JudgedFiles):
 
 @dataset_format("beir")
 class BeirSource(BeirQueries):
-    """Read the folder named by `path`, with corpus.jsonl; any file may be packed, its fields as those of `files`."""
+    """Reads the folder named by `path`, with corpus.jsonl; any file may be packed; its fields are those of `files`."""
 
     def __init__(self, job: DatasetJob, entry: Beir) -> None:
         files = DatasetFiles(job)
@@ -189,9 +189,9 @@ def make_answers(where: str, record: JsonObject) -> Answers:
 def read_filled(
     path: Path, role: Role, choose: Callable[[Path, Role], FileReader] = choose_reader
 ) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the records of a file by the reader that is chosen; a `UserError` if it is empty.
+    """Yield the records of a file by the reader that `choose` returns; a `UserError` if there are none.
 
-    An empty file of a split would pass for a small one.
+    An empty file of a split would otherwise pass for a small one.
     """
     where = None
     for where, record in choose(path, role)(path, role):

@@ -12,9 +12,9 @@ from tandem.extras.derived import PASSAGE_PARTS, DerivedSource
 
 @dataset_format("pair")
 class PairSource(DerivedSource):
-    """Combine the passages of the input `corpus` with the queries of the input `queries`, else of the folder `path`.
+    """Combines the passages of the input `corpus` with the queries of the input `queries`, else of the folder `path`.
 
-    Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
+    Judgements and training lists name passages by id; ids that the corpus lacks are handled as in any dataset.
     """
 
     def __init__(self, job: DatasetJob, entry: Dataset) -> None:

@@ -1,4 +1,4 @@
-"""The domains of a dataset's passages: domains.parquet, where its source has them."""
+"""The domains of a dataset's passages: domains.parquet, if its source has domains."""
 
 from array import array
 from itertools import islice
@@ -13,7 +13,7 @@ from tandem.data.validate import TextHashes, Warnings, require_unique
 from tandem.errors import UserError
 from tandem.store.job import Draft
 
-DOMAINS = "domains.parquet"  # of passages without a domain it is empty
+DOMAINS = "domains.parquet"  # the domain is empty for passages without one
 DOMAINS_SCHEMA = pa.schema([("doc_id", pa.string()), ("domain", pa.string())])
 
 
@@ -24,14 +24,14 @@ def write_domains(
     draft: Draft,
     warnings: Warnings,
 ) -> dict[str, int]:
-    """Write the domain of every passage to domains.parquet, unless the source has none; passages by domain.
+    """Write the domain of every passage to domains.parquet, unless the source has none; return passages per domain.
 
     Raises:
-        UserError: a passage has two domains, or none of those that are named is in the corpus.
+        UserError: a passage has two domains, or none of the passages with a domain is in the corpus.
     """
-    numbers: dict[str, int] = {}  # of domains, as they come
+    numbers: dict[str, int] = {}  # domain → its number, by first appearance
     labelled = TextHashes()  # passages that have a domain
-    labels = array("i")  # the number of each one's domain
+    labels = array("i")  # the number of each labelled passage's domain
     for ids, domains in tables.split_columns(checksum.of(source.read_domains())):
         labelled.add(ids)
         for domain in domains:
@@ -55,7 +55,7 @@ def write_domains(
     warnings.count(len(rows) - known, "passages have no domain")
 
     names = [*numbers, ""]
-    # The number of a row -1, which is a passage without a domain, is that of the last name.
+    # Row -1, of a passage without a domain, selects the appended number, which is that of the last name.
     of_passages = np.append(np.frombuffer(labels, np.intc), len(numbers))[rows]
     docs = tables.stream_rows(draft.path(CORPUS), "doc_id")
     named = ((doc, names[number]) for (doc,), number in zip(docs, of_passages, strict=True))

@@ -15,7 +15,7 @@ from tandem.plan.named_entries import Scope, plan_references
 
 @plans_dataset("cropped_sentences")
 def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
-    """Return the stage of a dataset whose queries are sentences of its passages."""
+    """Plan the stage of a dataset whose queries are sentences of its passages."""
     at = f"datasets.{name}"
     find_base(at, entry)
     return make_dataset(ctx, name, entry, plan_references(ctx, entry, at, Scope(name, VALIDATED)))
@@ -23,7 +23,7 @@ def plan_sentences(ctx: Context, name: str, entry: CroppedSentences) -> Stage:
 
 @plans_dataset("joined")
 def plan_joined(ctx: Context, name: str, entry: Joined) -> Stage:
-    """Return the stage of a dataset of long documents, which may have its queries by position."""
+    """Plan the stage of a dataset of long documents, which may also have its queries by position."""
     made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
     if entry.positions:
         require_own_split(ctx, name, entry.of, entry.split)
@@ -33,7 +33,7 @@ def plan_joined(ctx: Context, name: str, entry: Joined) -> Stage:
 
 @plans_dataset("pair")
 def plan_pair(ctx: Context, name: str, entry: Pair) -> Stage:
-    """Return the stage of the queries of one dataset over the passages of another."""
+    """Plan the stage of the queries of one dataset over the passages of another."""
     made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
     _require_language(ctx, name, entry, [entry.corpus_of])
     return make_dataset(ctx, name, entry, made_of)
@@ -41,14 +41,14 @@ def plan_pair(ctx: Context, name: str, entry: Pair) -> Stage:
 
 @plans_dataset("union")
 def plan_union(ctx: Context, name: str, entry: UnionDataset) -> Stage:
-    """Return the stage of several datasets as one, whose ids begin with the datasets' names."""
+    """Plan the stage of several datasets as one, whose ids begin with the datasets' names."""
     made_of = plan_references(ctx, entry, f"datasets.{name}", Scope(name, VALIDATED))
     _require_language(ctx, name, entry, entry.of)
     return make_dataset(ctx, name, entry, made_of, {"names": list(entry.of)})
 
 
 def _require_language(ctx: Context, name: str, entry: Dataset, sources: Iterable[str]) -> None:
-    """Refuse a dataset that does not say its language, by which BM25 splits texts, where its passages' is another."""
+    """Refuse a dataset that does not state its language, by which BM25 splits texts, if its passages' is another."""
     languages = {of: ctx.dataset_entry(of).language for of in sources}
     if "language" in entry.model_fields_set or {*languages.values()} == {entry.language}:
         return

@@ -1,4 +1,4 @@
-"""Sources of datasets, the models of their entries, and passages' domains; what reads them is imported when needed."""
+"""Sources of datasets, the models of their entries, and passages' domains; their readers are imported when needed."""
 
 from tandem.config.datasets import register_source
 from tandem.contrib.formats.options import (

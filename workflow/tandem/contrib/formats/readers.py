@@ -1,7 +1,7 @@
-"""Readers of files by their role: TSV, CSV, JSON or Parquet, by the end of their name.
+"""Readers of files by their role: TSV, CSV, JSON or Parquet, by the suffix of the file's name.
 
-Every reader gives (place, record): a record maps the fields of the file's role to what the file holds, unchecked. It
-may pass over the first records, which takes less time than reading them.
+Every reader yields (place, record). A record maps the fields of the file's role to the values in the file, unchecked. A
+reader can skip the first records, which takes less time than reading them.
 """
 
 import re
@@ -36,11 +36,11 @@ from tandem.extras.records import (
 )
 
 _ROWS_PER_BATCH = 1024
-# bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+# bytes read ahead of a Parquet column; pre_buffer would keep everything read, still packed, until the end
 _BUFFER_BYTES = 1 << 20
-_TREC_COLUMNS = 4  # of a line of judgements by white space
+_TREC_COLUMNS = 4  # in a line of judgements separated by white space
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0*)?")
-# What tells a header of unknown names from a record: the rows below, at least so many, hold other things than names.
+# A header of unknown names is recognised by the rows below it, at least so many, which hold other things than names.
 _ROWS_COMPARED = 100
 _FEWEST_COMPARED = 3
 _NAME = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
@@ -48,16 +48,16 @@ _LONGEST_NAME = 40  # characters
 
 
 class FileReader(Protocol):
-    """Read a file of some role."""
+    """A reader of files of some role."""
 
     def __call__(
         self, path: Path, role: Role, skipped: int = 0
     ) -> Iterator[tuple[str, JsonObject]]:
-        """Yield (place, record) of the records but the first `skipped`."""
+        """Yield (place, record) of the records after the first `skipped`."""
 
 
 def get_suffix(path: Path) -> str:
-    """Return the end of a file's name, in lower case, whatever it is packed in."""
+    """Return the suffix of a file's name, in lower case, without that of its packing."""
     return Path(get_member_name(path)).suffix.lower()
 
 
@@ -67,7 +67,7 @@ def choose_reader(
     """Return the reader of a file of some role; a `UserError` if no reader reads files with such a name.
 
     Args:
-        further: the role's own readers by the end of a name, which go before the others.
+        further: the role's own readers by suffix, which take precedence over the others.
     """
     readers: dict[str, FileReader] = {
         ".jsonl": read_jsonl,
@@ -94,7 +94,7 @@ def read_jsonl(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, 
 
 
 def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read a JSON array of objects, where the place is `file: item n`, or JSON lines, whatever the file's name."""
+    """Read a JSON array of objects, whose places are `file: item n`, or JSON lines, whatever the file's name."""
     if not read_beginning(path).startswith(b"["):
         return read_jsonl(path, role, skipped)
     return _name_fields(islice(read_items(path), skipped, None), role)
@@ -103,12 +103,12 @@ def read_json(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
 def _name_fields(
     records: Iterator[tuple[str, JsonObject]], role: Role
 ) -> Iterator[tuple[str, JsonObject]]:
-    """Yield records with the role's names for their fields."""
+    """Yield records in which fields have the role's names."""
     last = None
     names: dict[str, str] = {}
     for where, record in records:
         keys = tuple(record)
-        if keys != last:  # mostly they are those of the record before
+        if keys != last:  # keys are mostly the same as in the record before
             last = keys
             names = role.resolve(where, keys)
         yield where, {field: record[name] for field, name in names.items()}
@@ -127,7 +127,7 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
                         f"{path}: several columns {name}; rename those that are not meant"
                     )
 
-            # Whole row groups before the first wanted row are not read.
+            # Whole row groups before the first row to read are skipped.
             groups = list(range(file.num_row_groups))
             while groups:
                 rows = file.metadata.row_group(groups[0]).num_rows
@@ -155,11 +155,11 @@ def read_parquet(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class Head:
-    """Describe what stands above the records of a file that tabs or white space separate.
+    """The part of a file above its records, if tabs or white space separate its columns.
 
     Attributes:
-        columns: the field of each column by the header's names, `-` of none; None without a header.
-        lines: the number of its lines: the header, which may begin with `#`, and comments above judgements.
+        columns: the field of each column by the header's names, `-` if not read; None without a header.
+        lines: the number of lines above: a header, which may begin with `#`, and comments above judgements.
     """
 
     columns: tuple[str, ...] | None
@@ -188,9 +188,10 @@ def read_head(path: Path, role: Role) -> Head:
 
 
 def _refuse_unknown_names(where: str, names: list[str], below: list[list[str]], role: Role) -> None:
-    """Refuse a first row that is a header whose names mean no field, and would be read as a record.
+    """Refuse a first row that is a header whose names mean no field; it would be read as a record.
 
-    All its cells are words, no two the same, and below at least two of them every cell has a digit, or is a text.
+    It is one if all its cells are words, no two of them equal, and below at least two of them every cell has a digit,
+    or every cell is a text.
     """
     below = [row for row in below if len(row) == len(names)]
     are_names = all(_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME for name in names)
@@ -216,7 +217,7 @@ def _is_text(cell: str) -> bool:
 
 
 def _is_judgement(line: str, role: Role) -> bool:
-    """Return whether a line has the columns of a judgement: a query's id may begin with `#`."""
+    """Return whether a line has the columns of a judgement: the id of a query may begin with `#`."""
     columns = role.columns_of(line)
     order = role.columns.get(len(columns), ())
     if "relevance" not in order:
@@ -225,7 +226,7 @@ def _is_judgement(line: str, role: Role) -> bool:
 
 
 def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file:line`, field → column) of each line; the header or the number of columns decides their order."""
+    """Yield (`file:line`, field → column) of each line; the header, or the number of columns, decides their order."""
     name = str(path)
     head = read_head(path, role)
     orders = {len(head.columns): head.columns} if head.columns else role.columns
@@ -250,12 +251,12 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
 
 @dataclass(frozen=True)
 class CsvHead:
-    """Describe a CSV file by its first row.
+    """The beginning of a CSV file, from its first row.
 
     Attributes:
-        columns: the field of each column by the header's names, `-` of none; None without a header.
-        names: the header's names as they stand there; empty without one.
-        delimiter: a comma, or the semicolon of a header.
+        columns: the field of each column by the header's names, `-` if not read; None without a header.
+        names: the header's names as they are in the file; empty without one.
+        delimiter: a comma, or the semicolon if a header has it.
     """
 
     columns: tuple[str, ...] | None
@@ -280,8 +281,8 @@ def read_csv_head(path: Path, role: Role) -> CsvHead:
 def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, field → column) of each row of a CSV file; a row may span lines.
 
-    The header's names or the number of columns decide their order. Commas separate columns, or the semicolons of a
-    header.
+    The header's names, or the number of columns, decide their order. Columns are separated by commas, or by semicolons
+    if the header is.
     """
     head = read_csv_head(path, role)
     columns = head.columns

@@ -1,8 +1,8 @@
 """RocketQA's training files as a collection of their own.
 
-They hold texts without ids, `dual` for dual encoders and `cross` for cross-encoders. Passages and training
-queries are identified by their texts; an id is 64 bits of a blake2b hash (odds of one collision among 8.8 million
-passages: 1 to 500,000).
+They hold texts without ids, `dual` for dual encoders and `cross` for cross-encoders. Passages and training queries are
+identified by their texts; an id is 64 bits of a blake2b hash (odds of one collision among 8.8 million passages: 1 to
+500,000).
 """
 
 from array import array
@@ -34,7 +34,7 @@ from tandem.stages.base import Json
 
 @dataset_format("rocketqa_tsv")
 class RocketQaTsvSource(Source):
-    """Read the files `dual` and `cross`, or one of them, in the folder of `path`. All queries are training queries."""
+    """Reads the files `dual` and `cross`, or one of them, in the folder of `path`. All queries are training queries."""
 
     def __init__(self, job: DatasetJob, entry: RocketQATsv) -> None:
         super().__init__(job, entry)
@@ -56,7 +56,7 @@ class RocketQaTsvSource(Source):
         return keys or None
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield each passage where it is mentioned first."""
+        """Yield each passage at its first mention."""
         _, digests = self._mentions
         repeated = pd.Index(digests).duplicated()
         mentions = read_mentions(self._dual, self._cross)
@@ -71,7 +71,7 @@ class RocketQaTsvSource(Source):
         return ((query, doc, 1, "train") for query, doc, label, _ in self.read_lists() if label > 0)
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield each pair once; a passage that is both positive and negative is a positive, and counted."""
+        """Yield each pair once; a passage that is both positive and negative is a positive, and is counted."""
         mentions, digests = self._mentions
         queries = [f"{hash_texts(text):016x}" for text in mentions.queries]
         distinct, rows = np.unique(digests, return_inverse=True)
@@ -81,7 +81,7 @@ class RocketQaTsvSource(Source):
 
     @cached_property
     def _mentions(self) -> "tuple[Mentions, NDArray[np.uint64]]":
-        """Return all pairs, and the digest of each one's passage."""
+        """Return all pairs, and the digest of the passage of each."""
         digests = array("Q")
 
         def pairs() -> Iterator[tuple[str, int]]:

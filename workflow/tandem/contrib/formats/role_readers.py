@@ -1,4 +1,4 @@
-"""Readers of passages, queries and answers by the end of a file's name: TREC's markup and answers by columns, too."""
+"""Readers of passages, queries and answers by a file name's suffix, including TREC's markup and answers in columns."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,10 +33,10 @@ def choose_own_reader(path: Path, role: Role) -> FileReader:
 
 
 def count_records(path: Path, role: Role) -> int | None:
-    """Count a file's records; None where only reading it would tell."""
+    """Count a file's records; None if that requires reading the file."""
     suffix = get_suffix(path)
     if suffix == ".parquet":
-        with suppress(pa.ArrowException, OSError):  # reading it says what is wrong
+        with suppress(pa.ArrowException, OSError):  # reading it reports the error
             return int(pq.read_metadata(path).num_rows)
     if suffix in (".jsonl", ".ndjson"):
         return count_lines(path)
@@ -66,9 +66,9 @@ def read_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str
 
 
 def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Read answers from a CSV file; a first row that begins with the name of an id, perhaps behind `#`, is a header.
+    """Read answers from a CSV file; a first row that begins with the name of an id, perhaps after `#`, is a header.
 
-    Commas separate columns, or the semicolons of a header.
+    Columns are separated by commas, or by semicolons if the header is.
     """
     first_line = next((line for _, line in iterate_lines(path)), "")
     name, semicolon, _ = first_line.partition(";")
@@ -86,5 +86,5 @@ def read_csv_answers(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple
 
 
 def _names_id(name: str) -> bool:
-    """Return whether a first column is a header's: the name of an id, perhaps behind `#`."""
+    """Return whether a first cell is a header's: the name of an id, perhaps after `#`."""
     return name.lstrip("# ").lower() in ID_NAMES

@@ -8,14 +8,14 @@ from tandem.errors import UserError
 
 @dataclass(frozen=True)
 class Role:
-    """Describe the sort of records that a file holds, and the names of their fields.
+    """The kind of records that a file holds, and the names of their fields.
 
     Attributes:
         fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.
         columns: number of columns of a tab-separated line without a header → their fields; `-` is not read.
         line: description of such a line, for errors.
         optional: fields that may be missing.
-        alone: whether these may be missing only where no other field stands, which may be meant.
+        alone: whether optional fields may be missing only if there are no other fields, which could be meant for them.
         spaced: whether a line without tabs is separated by white space, as TREC's are.
     """
 
@@ -27,7 +27,7 @@ class Role:
     spaced: bool = False
 
     def columns_of(self, line: str) -> list[str]:
-        """Return the columns of a line: by tabs, or where it has none and the role is `spaced`, by white space."""
+        """Return the columns of a line: separated by tabs, or without tabs, if `spaced`, by white space."""
         if self.spaced and "\t" not in line:
             return line.split()
         return line.split("\t")
@@ -101,7 +101,7 @@ ID_NAMES = {
 def make_domains_role(names: tuple[str, str] | None) -> Role:
     """Return the role of a file with passages' domains, whose fields have two names; None: the usual ones.
 
-    Of records as JSON has them some may lack the domain: those of passages without one.
+    A JSON record may lack the domain: its passage has none.
     """
     document: tuple[str, ...] = DOC_IDS
     domain: tuple[str, ...] = ("domain",)
@@ -120,15 +120,15 @@ def make_domains_role(names: tuple[str, str] | None) -> Role:
 def match_columns(
     where: str, names: Sequence[str], role: Role, marked: bool = False
 ) -> tuple[str, ...] | None:
-    """Return the field of each column by names, `-` of none; None if the names are a record.
+    """Return the field of each column by its name, `-` if not read; None if the names are a record.
 
-    Names of which the first is that of an id are none, unless they are `marked`: a `UserError` if they lack a needed
-    field.
+    Names that begin with that of an id are a header, not a record, unless they are `marked`: a header that lacks a
+    needed field raises a `UserError`.
     """
     names = [name.strip().lower() for name in names]
     fields: dict[str, str] = {}  # column → its field
     for field, allowed in role.fields.items():
-        # of several of a field the role's first
+        # of several names of a field, the role's first counts
         present = [name for name in allowed if name in names]
         if present:
             fields[present[0]] = field

@@ -6,9 +6,9 @@
     CMRC, original  [{"title", "context_id", "context_text",
                       "qas": [{"query_id", "query_text", "answers": ["…"]}]}]
 
-A passage is a paragraph and its title the article's; equal ones (title and text) are one passage, whatever files they
-stand in. Its id is the paragraph's own (DRCD, CMRC) or else a digest of title and text, which does not depend on the
-order of files or paragraphs. The one relevant passage of a question is the paragraph it was written on.
+A passage is a paragraph, and its title is the article's. Equal ones (title and text) are one passage, whatever files
+they are in. Its id is the paragraph's own (DRCD, CMRC), or else a digest of title and text, which does not depend on
+the order of files or paragraphs. The one relevant passage of a question is the paragraph it was written for.
 """
 
 import hashlib
@@ -45,15 +45,15 @@ from tandem.errors import UserError
 from tandem.extras.split_names import match_by_split
 from tandem.stages.base import Json
 
-_LONGEST_FILE = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
+_LONGEST_FILE = 512 << 20  # bytes of a line: often the whole file is one, 40 MiB in SQuAD 2.0
 
 
 @dataset_format("squad")
 class SquadSource(Source):
-    """`files_of: {split: file}`, and perhaps `queries_of: {split: file}` with the questions in another language.
+    """Reads `files_of: {split: file}`, and perhaps `queries_of: {split: file}` with the questions in another language.
 
-    A split of `queries_of` asks the questions of that file and no others; their paragraphs, found by the question's
-    id, and their answers are those of `files_of`.
+    A split in `queries_of` has the questions of that file and no others. Their paragraphs and answers are those of
+    `files_of`, by the questions' ids.
     """
 
     def __init__(self, job: DatasetJob, entry: Squad) -> None:
@@ -75,7 +75,7 @@ class SquadSource(Source):
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the files by split, if any JSON file has contexts; one with documents is of another format."""
+        """Return the files by split, if any JSON file has contexts; a file with documents has another format."""
         heads = {name: listing.head(name) for name in listing.matching("*.json")}
         names = [
             name
@@ -125,7 +125,7 @@ class SquadSource(Source):
 
     @cached_property
     def _ids(self) -> dict[str, set[str]]:
-        """Split → ids of its questions."""
+        """Return split → ids of its questions."""
         ids = {split: _read_ids(path) for split, path in self._files.items()}
         for split, path in self._translated.items():
             known = ids[split]
@@ -144,7 +144,7 @@ SquadAnswer = Annotated[
 
 
 class SquadQuestion(BaseModel):
-    """Describe a question; `is_impossible` if its paragraph does not answer it by design (SQuAD 2.0)."""
+    """A question; `is_impossible` if its paragraph, by design, does not answer it (SQuAD 2.0)."""
 
     id: Id = Field(validation_alias=AliasChoices("id", "query_id"))
     text: str = Field(validation_alias=AliasChoices("question", "query_text"))
@@ -153,7 +153,7 @@ class SquadQuestion(BaseModel):
 
 
 class Paragraph(BaseModel):
-    """Describe a paragraph; `id` is empty where the file has none."""
+    """A paragraph; `id` is empty if the file has none."""
 
     id: Id = Field("", validation_alias=AliasChoices("id", "context_id"))
     text: str = Field(validation_alias=AliasChoices("context", "context_text"))
@@ -161,12 +161,12 @@ class Paragraph(BaseModel):
 
     @property
     def questions(self) -> list[SquadQuestion]:
-        """Return the questions that it answers."""
+        """Return the questions that the paragraph answers."""
         return [question for question in self.qas if not question.is_impossible]
 
 
 class Article(BaseModel):
-    """Describe an article; in CMRC's original layout it is its one paragraph."""
+    """An article; in CMRC's original layout it is its only paragraph."""
 
     title: str | None = None
     paragraphs: list[Paragraph]
@@ -182,7 +182,7 @@ class Article(BaseModel):
 
 
 class Document(BaseModel):
-    """Describe a file; in CMRC's original layout it is the list of articles."""
+    """A file; in CMRC's original layout it is the list of articles."""
 
     data: list[Article]
 
@@ -213,7 +213,7 @@ def _read_ids(path: Path) -> set[str]:
 
 
 def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:
-    """Yield (title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
+    """Yield (title, paragraph) of a file in its order; a `UserError` if it is not JSON, or has none of the layouts."""
     try:
         document = Document.model_validate_json(
             "\n".join(line for _, line in iterate_lines(path, _LONGEST_FILE))

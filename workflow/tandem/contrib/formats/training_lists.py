@@ -1,4 +1,4 @@
-"""Training files alone: a query, its positives and its negatives in one JSON object, as several toolkits have it.
+"""Only training files: a query, its positives and its negatives in one JSON object, in the form of several toolkits.
 
     FlagEmbedding         {"query": "…", "pos": ["…"], "neg": ["…"], "pos_scores": [0.9], "neg_scores": [0.1]}
     Tevatron              {"query_id": "…", "query": "…", "positive_passages": [{"docid", "title", "text"}],
@@ -6,8 +6,8 @@
     DPR                   {"question": "…", "positive_ctxs": [{"title", "text"}], "hard_negative_ctxs": […]}
     Sentence Transformers {"anchor": "…", "positive": "…", "negative": "…"}; or negative_1, negative_2, …
 
-A file is JSON lines or an array. What the lists mention is the corpus, unless `corpus` names another. A query or a
-passage without an id of its own is identified by its text, by 64 bits of its hash.
+A file is JSON lines or an array. The passages that the lists hold are the corpus, unless `corpus` names another. A
+query or a passage without an id of its own is identified by its text, by 64 bits of its hash.
 """
 
 import re
@@ -71,13 +71,13 @@ _NEGATIVE_KEYS = (
     "negative",
     "negative_document_ids",
 )
-# of mined negatives, one a field, as Sentence Transformers writes tuples
+# mined negatives, one per field, as Sentence Transformers writes tuples
 _NUMBERED_NEGATIVE = re.compile(r"neg(?:ative)?_(\d+)")
 _LABELLED_KEY = re.compile(r"(?:pos|neg)(?:itive|ative)?s?(?:[_\d].*)?")
-_SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # of a teacher, one for each passage
+_SCORE_KEYS = {"pos": "pos_scores", "neg": "neg_scores"}  # scores of a teacher, one per passage
 _FILE_ENDS = (".jsonl", ".json", ".ndjson")
 _ID_SCHEMA = pa.schema([("id", pa.string())])
-# words in names of files that are more
+# words in the names of files that are not only training lists
 _OTHER_FILE_WORDS = {
     "qrels",
     "qrel",
@@ -89,23 +89,23 @@ _OTHER_FILE_WORDS = {
 
 
 class PassageMention(NamedTuple):
-    """Hold a passage in the list of a query, by the ids that they have or get."""
+    """A passage in the list of a query, with the ids that both have or get."""
 
     query: str
-    text: str  # of the query
+    text: str  # the query's
     split: str
     label: int
     passage: Passage
-    score: float  # of a teacher; NaN without one
+    score: float  # a teacher's; NaN without one
     where: str  # file and line
 
 
 @dataset_format("training_lists")
 class TrainingListsSource(Source):
-    """Read the files of `lists: {split: name}`, and perhaps the file `corpus`, in the folder of `path`.
+    """Reads the files of `lists: {split: name}`, and perhaps the file `corpus`, in the folder of `path`.
 
-    A query that stands in several splits is of the first of test, dev and train, whose lists alone count for it. A
-    passage that is both positive and negative for a query is positive.
+    A query that occurs in several splits belongs to the first of test, dev and train; only the lists of that split
+    count for it. A passage that is both positive and negative for a query is positive.
     """
 
     def __init__(self, job: DatasetJob, entry: TrainingLists) -> None:
@@ -115,12 +115,12 @@ class TrainingListsSource(Source):
         self._paths = list_by_split(lists, files)
         self._corpus = files.find(entry.corpus) if entry.corpus else None
         if self._corpus:
-            choose_own_reader(self._corpus, PASSAGES_ROLE)  # or refuses the file's name
+            choose_own_reader(self._corpus, PASSAGES_ROLE)  # refuses an unknown suffix
         self.places = {"corpus": f"{self._corpus or self._paths[0][1]} passage", "queries": "query"}
 
     @classmethod
     def recognise(cls, listing: Listing) -> Json | None:
-        """Return the files that begin as such lists do; None where others have queries or judgements."""
+        """Return the files that begin like such lists; None if other files have queries or judgements."""
         words = {name: set(split_name(name)) for name in listing.names}
         if any(own & _OTHER_FILE_WORDS for own in words.values()):
             return None
@@ -144,7 +144,7 @@ class TrainingListsSource(Source):
         return keys
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield the passages of a corpus file, else those that the lists hold; see `Source`."""
+        """Yield the passages of a corpus file, or else those in the lists; see `Source`."""
         if self._corpus:
             read = choose_own_reader(self._corpus, PASSAGES_ROLE)
             for where, record in read(self._corpus, PASSAGES_ROLE):
@@ -186,7 +186,7 @@ class TrainingListsSource(Source):
                 yield queries[number], doc, label, None if isnan(score) else score
 
     def list_columns(self) -> list[FileColumns]:
-        """Return which keys of the lists in each file are read, and which are not; see `NamesColumns`."""
+        """Return the keys of the lists in each file, those that are read and those that are not; see `NamesColumns`."""
         corpus = [(self._corpus, PASSAGES_ROLE)] if self._corpus else []
         columns = find_columns(corpus)
         for path in dict.fromkeys(path for _, path in self._paths):
@@ -204,12 +204,12 @@ class TrainingListsSource(Source):
 
     @cached_property
     def _read(self) -> "_ListPairs":
-        """Return all pairs: 33 bytes each, and the ids of the passages once."""
+        """Return all pairs. Memory: 33 bytes each, and the ids of the passages once."""
         queries: list[str] = []  # their texts
         places: dict[tuple[str, str], int] = {}  # query and split → their number
-        asked = array("I")  # these numbers
+        asked = array("I")  # the number of each pair's query and split
         names = array("Q")  # hashes of the passages' ids
-        texts = array("Q")  # hashes of what they hold
+        texts = array("Q")  # hashes of the passages' titles and texts
         scores = array("f")
 
         def iterate_pairs() -> Iterator[tuple[str, int]]:
@@ -235,7 +235,7 @@ class TrainingListsSource(Source):
         contents = np.frombuffer(texts, np.uint64)
         rows, _ = pd.factorize(passages)
         is_first = ~pd.Index(passages).duplicated()
-        # Rows count passages by first appearance, so that this is what each mention's passage held at first.
+        # Rows number passages by first appearance: this is the first content of each mention's passage.
         first_contents = contents[is_first][rows]
         differing = len(np.unique(rows[contents != first_contents]))
         self.facts["passages_of_several_texts"] = differing
@@ -259,7 +259,7 @@ class TrainingListsSource(Source):
         return _ListPairs(mentions, queries, splits, passages, counted, teachers, ids)
 
     def _mentions(self) -> Iterator[PassageMention]:
-        """Yield every passage of every list, as its file has it."""
+        """Yield every passage of every list, in the form of its file."""
         for split, path in self._paths:
             for where, record in _read_lists(path):
                 text = read_text(where, record, _find_key(where, record, _QUERY_KEYS))
@@ -267,7 +267,7 @@ class TrainingListsSource(Source):
                 query = f"{hash_texts(text):016x}"
                 if id_key:
                     query = read_text(where, record, id_key, number=True)
-                _find_key(where, record, _POSITIVE_KEYS)  # refuses a record without one
+                _find_key(where, record, _POSITIVE_KEYS)  # refuses a record without positives
                 negative_keys = (*_NEGATIVE_KEYS, *_list_numbered_negatives(where, record))
                 for label, keys in ((1, _POSITIVE_KEYS), (0, negative_keys)):
                     for passage, score in self._passages(where, record, keys):
@@ -276,7 +276,7 @@ class TrainingListsSource(Source):
     def _passages(
         self, where: str, record: JsonObject, keys: tuple[str, ...]
     ) -> Iterator[tuple[Passage, float]]:
-        """Yield the passages of all of a record's lists of one label, with their scores."""
+        """Yield the passages in all of a record's lists with one label, with their scores."""
         for key in keys:
             if not record.get(key):
                 continue
@@ -292,7 +292,7 @@ class TrainingListsSource(Source):
                 yield self._passage(where, key, value), number
 
     def _passage(self, where: str, key: str, value: Any) -> Passage:
-        """Return a value of a list: an id, a text, or an object with a text and perhaps an id and a title."""
+        """Return a list's value as passage: an id, a text, or an object with a text and perhaps an id and a title."""
         if key.endswith("_document_ids"):
             if not self._corpus:
                 raise UserError(
@@ -317,22 +317,22 @@ class TrainingListsSource(Source):
 
 
 class _ListPairs(NamedTuple):
-    """Everything but the passages' texts: queries' texts and splits, and of each mention what it names."""
+    """Everything except the passages' texts: queries' texts and splits, and for each mention its passage."""
 
     mentions: Mentions
     texts: list[str]  # of the queries
     splits: dict[str, str]  # of the queries
     passages: NDArray[np.uint64]  # hashes of their ids
-    rows: NDArray[np.int64]  # of `ids`; -1 in lists of a split that another keeps the query from
+    rows: NDArray[np.int64]  # in `ids`; -1 in lists of a split that does not have the query
     scores: NDArray[np.float32]
     ids: pa.ChunkedArray  # of the passages, by first appearance
 
 
 @finds_unscored("training_lists")
 def find_unscored(entry: TrainingLists, split: str) -> str | None:
-    """Return where the first list of a file of a split has passages without scores; None where it has none.
+    """Return the place of passages without scores in the first list of a split's file; None if there are none.
 
-    Neither archives nor downloads are looked into.
+    Archives and downloads are not searched.
     """
     if entry.lists is None or entry.path is None:
         return None
@@ -362,10 +362,10 @@ def _find_key(where: str, record: JsonObject, names: tuple[str, ...]) -> str:
 
 
 def _list_numbered_negatives(where: str, record: JsonObject) -> list[str]:
-    """Return a record's names of negatives that are numbered, by their numbers: `negative_2` before `negative_10`.
+    """Return a record's names of numbered negatives, by their numbers: `negative_2` before `negative_10`.
 
     Raises:
-        UserError: texts under another name of positives or negatives would be left out.
+        UserError: texts under another name for positives or negatives would be left out.
     """
     numbered: list[tuple[int, str]] = []
     for key, value in record.items():
@@ -383,7 +383,7 @@ def _list_numbered_negatives(where: str, record: JsonObject) -> list[str]:
 
 
 def _holds_texts(value: Any) -> bool:
-    """Return whether a field's value is a text or an object, or a list that begins with one, and no number."""
+    """Return whether a field's value is a text, an object, or a list that begins with one, and not a number."""
     first = value[0] if isinstance(value, list) and value else value
     return bool(first) and isinstance(first, (str, dict))
 

@@ -19,7 +19,7 @@ _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 _TOPIC = re.compile(r"<(/?)top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
 _TOPIC_ID = re.compile(r"\b(?:number|num|id)\s*=\s*[\"']?([^\"'\s>]+)", re.IGNORECASE)
 _INLINE = r"(?:b|i|em|p|br|strong|su[bp]|u)\b"  # tags inside a field
-# A field ends where the next one begins or its own tag ends; TREC's have no end.
+# A field ends where the next one begins or its own tag ends; fields in TREC's topics have no end tag.
 _FIELD = re.compile(
     rf"<(?!{_INLINE})([a-z][\w-]*)[^<>]*>(.*?)(?=</?(?!{_INLINE})[a-z]|\Z)",
     re.IGNORECASE | re.DOTALL,
@@ -32,8 +32,9 @@ _LABEL = re.compile(r"^(topic|description)\s*:\s*", re.IGNORECASE)
 def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
 
-    The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
-    and white space become one space, character references their characters. What is between documents is left out.
+    The title is `<TITLE>` or `<HEADLINE>`. The text is all of `<TEXT>`, or without one everything except id and title.
+    Tags inside and white space become one space, and character references their characters. Text between documents is
+    left out.
     """
     elements = _iterate_elements(path, _DOC, "DOC", "document")
     for start, _, raw in islice(elements, skipped, None):
@@ -58,7 +59,7 @@ def read_trec(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, J
 
 
 def is_topics(path: Path) -> bool:
-    """Return whether a file holds TREC's topics, by its beginning."""
+    """Return whether a file holds TREC's topics, judged by its beginning."""
     start = read_beginning(path)
     return start.startswith(b"<") and _TOPIC.search(start.decode(errors="replace")) is not None
 
@@ -66,8 +67,8 @@ def is_topics(path: Path) -> bool:
 def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line` of its tag, id and text) of each topic, `<top> … </top>` or in XML `<topic> … </topic>`.
 
-    The id is `<num>` or an attribute of the tag, the text the title, as in runs of titles alone; where there is none,
-    the query, question, description or summary, or all of the topic. TREC's labels (`Number: 301`) are left out.
+    The id is `<num>` or an attribute of the tag. The text is the title, as in runs by titles only; without a title it
+    is the query, question, description or summary, or all of the topic. TREC's labels (`Number: 301`) are left out.
     """
     elements = _iterate_elements(path, _TOPIC, "top", "topic")
     for start, attributes, raw in islice(elements, skipped, None):
@@ -80,7 +81,7 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
         if not number and attribute:
             number = attribute[1]
         label, _, rest = number.partition(":")
-        # TREC pads these with zeros in the topics, and not in the judgements; of zeros alone one is the number
+        # TREC pads numbers with zeros in the topics, but not in the judgements; a number of only zeros is one zero
         if label.strip().lower() == "number":
             number = rest.strip().lstrip("0") or rest.strip()[-1:]
         if not number:
@@ -91,7 +92,7 @@ def read_topics(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str,
 
 
 def _choose_field(fields: dict[str, str], names: Sequence[str]) -> str:
-    """Return the first field of some names that is not empty; empty without one."""
+    """Return the first non-empty field among some names; empty without one."""
     for name in names:
         if fields.get(name):
             return fields[name]
@@ -101,18 +102,18 @@ def _choose_field(fields: dict[str, str], names: Sequence[str]) -> str:
 def _iterate_elements(
     path: Path, tags: re.Pattern[str], name: str, what: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield (line of its tag, the tag's attributes, what stands up to its end) of each element.
+    """Yield (line of its tag, the tag's attributes, the content up to its end) of each element.
 
     Args:
-        tags: matches a tag at its beginning or end; groups: the slash of an end, attributes.
-        name, what: of the tag and of the element, for errors.
+        tags: matches a tag at its beginning or end; groups: the slash of an end tag, attributes.
+        name, what: names of the tag and of the element, for errors.
     """
     start = 0  # the line of the open element's tag; 0 between elements
     attributes = ""
     size = 0
     parts: list[str] = []
     for number, line in iterate_lines(path):
-        done = 0  # characters of the line that are dealt with
+        done = 0  # characters of the line that are processed
         for tag in tags.finditer(line):
             closes = bool(tag[1])
             if closes and not start:

@@ -1,4 +1,4 @@
-"""Several datasets as one: passages, queries and labels one after the other, ids with a dataset's name before them."""
+"""Several datasets as one: passages, queries and labels one after the other; ids begin with a dataset's name."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,17 +13,17 @@ from tandem.extras.derived import DerivedSource, PartsSource
 
 
 class UnionEntry(Dataset):
-    """Name the united datasets; the datasets themselves are inputs."""
+    """The names of the united datasets; the datasets themselves are inputs."""
 
-    names: Items[str] = Field(description="begin the ids of each dataset")
+    names: Items[str] = Field(description="names that precede the ids of each dataset")
 
 
 @dataset_format("union")
 class UnionSource(PartsSource):
-    """Read the datasets of the inputs `of.0`, `of.1`, …, one after the other.
+    """Reads the datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
-    Ids get `<name>.` before them, the name being that of `names`: a model trained on a union learns from each dataset's
-    training queries over its own passages, with all passages to draw negatives from.
+    Ids are preceded by `<name>.`, with the dataset's name in `names`. A model trained on a union learns from each
+    dataset's training queries over its own passages, and negatives can be drawn from all passages.
     """
 
     literal_matches = True
@@ -44,8 +44,8 @@ class UnionSource(PartsSource):
         self.facts = {"of": [member.base.key for member in members]}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the members' rows of a part, the ids of each with its member's name before them."""
-        # Rows begin with their ids: of a query and a document, or of one of them.
+        """Yield the members' rows of a part; ids are preceded by the member's name."""
+        # Rows begin with their ids: of a query and a document, or of one of these.
         id_count = 2 if part in ("qrels", "lists") else 1
         for name, dataset in self._members:
             for row in dataset.rows(part):

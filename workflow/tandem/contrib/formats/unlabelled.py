@@ -17,12 +17,12 @@ from tandem.extras.drawn_splits import choose_share
 
 @dataset_format("unlabelled")
 class UnlabelledSource(DerivedSource):
-    """Add to the dataset of the input `of` queries without labels, split `unlabelled`, for a cross-encoder to label.
+    """Adds queries without labels to the dataset of the input `of`: split `unlabelled`, for a cross-encoder to label.
 
     They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
     tabs); else a share of the dataset's own training queries, those whose ids have the lowest sha1, which lose their
-    labels. Ids of queries from elsewhere get `unlabelled-` before them. A query whose text the dataset already asks is
-    left out, whatever its Unicode form: it would leak into training what is scored.
+    labels. Ids of queries from elsewhere are preceded by `unlabelled-`. A query whose text the dataset already has is
+    left out, whatever its Unicode form: otherwise scored queries would leak into training.
     """
 
     def __init__(self, job: DatasetJob, entry: Unlabelled) -> None:
@@ -39,7 +39,7 @@ class UnlabelledSource(DerivedSource):
             self.places["queries"] += f" then {others}"
 
     def read_queries(self) -> Iterator[Query]:
-        """Yield the dataset's queries, some of them `unlabelled` now, and then the others."""
+        """Yield the dataset's queries, of which some become `unlabelled`, and then the other queries."""
         texts = set()
         for query, text, split in super().read_queries():
             texts.add(compose_text(text, "nfc"))

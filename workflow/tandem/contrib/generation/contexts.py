@@ -1,8 +1,8 @@
-"""What a generator learns to write of a query, instead of a passage's query (GAR: Mao et al. 2021).
+"""What a generator learns to write for a query, instead of a query for a passage (GAR: Mao et al. 2021).
 
 GAR has three contexts: the query's answer, the sentence of a relevant passage that holds it, and such a passage's
-title. A collection that has no answers gives the sentence of a relevant passage that shares the most words with the
-query; one without titles either has the passages themselves, of which a generator learns the beginning.
+title. In a collection without answers, the sentence is the one of a relevant passage that shares the most words with
+the query. A collection without answers and titles still has the passages, whose beginning a generator learns.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ def read_contexts(
 ) -> list[tuple[str, str]]:
     """Return (query, context) of a split's queries, in their order, each pair once.
 
-    A query may have several contexts, one of each relevant passage, but only its first answer, as in GAR. A blank
-    answer is none. Memory: the relevant passages' texts.
+    A query may have several contexts, one per relevant passage, but only its first answer, as in GAR. A blank answer
+    does not count. Memory: the relevant passages' texts.
 
     Args:
-        rule: by which an answer is found in a sentence, of `MATCHING_RULES`.
+        rule: the rule of `MATCHING_RULES` by which an answer is found in a sentence.
     Raises:
-        UserError: no query has such a context; says what is missing.
+        UserError: no query has such a context; the message names what is missing.
     """
     queries = collection.queries(split)
     answers = {
@@ -61,7 +61,7 @@ _LACKING: dict[Target, str] = {
 def _read_passages(
     collection: Collection, split: str, queries: dict[str, str]
 ) -> Iterator[tuple[str, Passages]]:
-    """Yield each query that has relevant passages, with these, in the order of the labels."""
+    """Yield each query that has relevant passages, together with these, in the order of the labels."""
     relevant = {
         query: [doc for doc, relevance in judged.items() if relevance > 0]
         for query, judged in collection.qrels(split).items()
@@ -73,7 +73,7 @@ def _read_passages(
 
 
 def _sentences(query: str, passages: Passages, answers: list[str], rule: str) -> list[str]:
-    """Return a sentence of each passage: the first with an answer, or of a query without answers the nearest to it."""
+    """Return a sentence of each passage: the first with an answer, or for a query without answers the nearest one."""
     found = []
     for _, text in passages:
         sentences = split_sentences(text)
@@ -90,9 +90,9 @@ def _find_answer(sentences: list[str], answers: list[str], rule: str) -> str | N
 
 
 def _find_nearest(sentences: list[str], query: str) -> str | None:
-    """Return the sentence with the most of a query's words, of equal ones the first; None where none has one.
+    """Return the sentence with the most of a query's words, of equal ones the first; None if none has any of them.
 
-    Of scripts without spaces pairs of neighbouring characters stand for words; see `split_into_terms`.
+    In scripts without spaces, pairs of neighbouring characters count as words; see `split_into_terms`.
     """
     asked = set(split_into_terms(query))
     shared = [len(asked.intersection(split_into_terms(sentence))) for sentence in sentences]

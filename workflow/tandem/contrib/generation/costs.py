@@ -1,4 +1,4 @@
-"""Cost functions of generated texts: training a generator, generating, and scoring what was generated."""
+"""Cost functions of generated texts: training a generator, generating, and scoring the generated texts."""
 
 from dataclasses import replace
 from math import ceil
@@ -19,9 +19,9 @@ from tandem.extras.estimate.stage_costs import BYTES_PER_ID, measure_mapped_toke
 from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 
-# of about 40 characters and what stands beside them, packed to a third
+# for about 40 characters and the other columns, packed to a third
 _BYTES_PER_TEXT = (40 + 20) / 3
-# times as long as a forward pass of as many tokens: tokens are written one after the other
+# times the cost of a forward pass over as many tokens: tokens are written one after another
 _DECODING_FACTOR = 8
 
 
@@ -56,11 +56,11 @@ def count_writing(decoder: EncoderShape, texts: float, tokens: float, read: floa
     )
 
 
-_FEW_TOKENS = 5  # of an answer, or of a title
+_FEW_TOKENS = 5  # tokens of an answer, or of a title
 
 
 def count_pair_tokens(stage: Stage, size: Volumes) -> tuple[float, float]:
-    """Return how many tokens a generator reads of a training pair, and how many it learns to write."""
+    """Return how many tokens of a training pair a generator reads, and how many it learns to write."""
     params = params_of(stage)
     if params.target == "query":
         return size.tokens("passage", params.length), size.tokens("query", params.target_length)
@@ -75,7 +75,7 @@ def count_pair_tokens(stage: Stage, size: Volumes) -> tuple[float, float]:
 
 @cost("train_generator")
 def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
-    """Estimate the pairs of all steps forward and backward."""
+    """Estimate the forward and backward passes over the pairs of all steps."""
     params, size = params_of(stage), setting.size(stage)
     train = params.train
     encoder, decoder = measure_generator(stage, setting)
@@ -93,7 +93,7 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
     )
     memory = PROCESS_BYTES + setting.held + 2 * activations
     memory += sum(measure_learning_weights(shape, params.lora) for shape in (encoder, decoder))
-    # beside adapters the gradient of the weights that stay is not computed
+    # with adapters, no gradient is computed for the frozen weights
     passes = FORWARD_AND_BACKWARD - (1 if params.lora else 0)
     operations = passes * forward * steps
     return Work(
@@ -103,7 +103,7 @@ def estimate_train_generator(stage: Stage, setting: Setting) -> Work:
 
 @cost("generated")
 def estimate_generated(stage: Stage, setting: Setting) -> Work:
-    """Estimate reading every passage once and writing its texts; of a server the time and price are not known."""
+    """Estimate reading every passage once and writing its texts; a server's time and price are not known."""
     params, size = params_of(stage), setting.size(stage)
     if params.side == "queries":
         read = size.tokens("query", params.length)
@@ -117,13 +117,13 @@ def estimate_generated(stage: Stage, setting: Setting) -> Work:
 
     encoder, decoder = measure_generator(stage.upstream["generator"], setting)
     copies = params.beams if params.method == "beam" else params.number
-    # What is written of a query may be anything: as many tokens as are allowed.
+    # Any text may be written for a query: the estimate takes as many tokens as are allowed.
     tokens = (
         params.tokens if params.side == "queries" else min(params.tokens, size.lengths["query"] + 1)
     )
     operations = encoder.forward(texts, read)
     operations += _DECODING_FACTOR * count_writing(decoder, texts * copies, tokens, read)
-    rows = params.batch_tokens / read  # whose logits stand in memory, two or three times
+    rows = params.batch_tokens / read  # whose logits are in memory, two or three times
     memory = (
         PROCESS_BYTES
         + 4 * (encoder.parameters + decoder.parameters)
@@ -152,7 +152,7 @@ def estimate_score_generated(stage: Stage, setting: Setting) -> Work:
 
 @derived_size("expanded")
 def measure_expanded(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of passages with queries behind them."""
+    """Return the size of passages with queries appended."""
     kept = 1.0
     if "scores" in stage.upstream:
         kept -= stage.values.get("drop_share") or DROP_SHARE
@@ -162,7 +162,7 @@ def measure_expanded(stage: Stage, whole: Volumes, beside: Volumes | None) -> Vo
 
 @derived_size("generated_queries")
 def measure_queries(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of a dataset of generated queries, of which each has one positive."""
+    """Return the size of a dataset of generated queries, each of which has one positive."""
     read = params_of(stage.upstream["generated"]).passages or whole.passages
     count = min(whole.passages, read) * params_of(stage).number
     count = min(count, stage.values.get("best") or count)

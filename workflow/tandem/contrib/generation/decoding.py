@@ -1,7 +1,7 @@
-"""Texts by a generator's model: greedy, by beam search, or drawn, each by random numbers of its own.
+"""Generate texts by a generator's model: greedily, by beam search, or drawn, each by its own random numbers.
 
 transformers' `generate` computes the tokens, with its cache of keys and values. A batch has texts of about the same
-length, and what an encoder makes of a passage is computed once for all of its texts.
+length. The encoder's states of a passage are computed once for all of its texts.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ from tandem.models.device import device, move_to_device, place_all, resolve_prec
 from tandem.models.ragged import Ids, Ragged, split_by_tokens, sum_lengths
 
 BEGINNINGS = ("decoder_start_token_id", "bos_token_id", "forced_bos_token_id")
-# is told how many sources are done, and how many tokens were written
+# is called with the numbers of finished sources and of written tokens
 OnBatch = Callable[[int, int], None]
 
 
 class Written(NamedTuple):
-    """What was generated from one source.
+    """The texts that were generated from one source.
 
     Attributes:
-        texts: without special tokens; by likelihood, best first, of a beam search, else by number.
+        texts: without special tokens; a beam search's by likelihood, best first, others by number.
         log_likelihoods: log P(text | source) by the model itself, summed over its tokens, the last one included.
-        tokens: how many these are, of each text.
+        tokens: the number of these tokens, per text.
     """
 
     texts: list[str]
@@ -40,7 +40,7 @@ class Written(NamedTuple):
 def uniforms(seed: int, name: str, number: int, count: int) -> Ids:
     """Return the random numbers in [0, 1) by which a text's tokens are drawn, float64, shape (count,).
 
-    They follow from the seed, the passage's id and the text's number alone.
+    They depend only on the seed, the passage's id and the text's number.
     """
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     return np.random.default_rng([seed, digest, number]).random(count)
@@ -49,8 +49,8 @@ def uniforms(seed: int, name: str, number: int, count: int) -> Ids:
 class Choice:
     """A logits processor of `generate`: chooses each row's next token and makes it the likeliest.
 
-    Drawing is by the inverse of the cumulative distribution over the tokens in order of probability: `numbers` alone
-    decide, not the rows beside. Without `numbers` the likeliest token is taken.
+    Tokens are drawn by the inverse of the cumulative distribution over the tokens in order of probability. Only
+    `numbers` decide, not the other rows of the batch. Without `numbers` the likeliest token is taken.
 
     Attributes:
         log_likelihood: log P of the tokens so far at temperature 1, float64, shape (rows,).
@@ -76,17 +76,17 @@ class Choice:
         self.log_likelihood += own.double().masked_fill(self.ended, 0.0)
         self.ended |= torch.isin(chosen, self.ends)
         self.step += 1
-        if self.numbers is None:  # `generate` takes the likeliest itself
+        if self.numbers is None:  # `generate` itself takes the likeliest
             return scores
         return scores.scatter_(1, chosen[:, None], float("inf"))
 
     def _draw(self, logits: Tensor, numbers: Tensor) -> Tensor:
-        """Return a token of each row, shape (rows,)."""
+        """Return a token for each row, shape (rows,)."""
         options = self.options
         most = min(options.top_k, logits.shape[1]) if options.method == "top_k" else logits.shape[1]
         values, tokens = (logits / options.temperature).topk(most, dim=-1)
         shares = values.softmax(-1).double()
-        # the fewest likeliest tokens that have `top_p` together, at least one
+        # the smallest number of likeliest tokens whose probabilities sum to `top_p`, at least one
         if options.method == "nucleus":
             before = shares.cumsum(-1) - shares
             shares = shares * (before < options.top_p)
@@ -100,8 +100,8 @@ class Writer:
     """A generator's model on the device, and how it writes.
 
     Args:
-        model, tokenizer: of `load_generator`.
-        padding: the id that fills rows up.
+        model, tokenizer: as `load_generator` returns them.
+        padding: the id that pads rows.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Writer:
         self.pair = bool(model.config.is_encoder_decoder)
         self.ends = [*end_tokens(model, tokenizer), *self._ending()]
         own = model.generation_config
-        # No penalties, bans and what else a folder sets; what its texts must begin with stays.
+        # No penalties, bans and other settings of a folder, except those of how its texts must begin.
         begins = {name: getattr(own, name) for name in BEGINNINGS}
         beams: dict[str, int] = {}
         if options.method == "beam":
@@ -132,17 +132,17 @@ class Writer:
 
     @property
     def copies(self) -> int:
-        """Return how many rows of a batch belong to one source while tokens are written."""
+        """Return how many rows of a batch belong to one source during generation."""
         return self.options.beams if self.options.method == "beam" else self.options.number
 
     def write(
         self, sources: Ragged, names: Sequence[str], done: OnBatch | None = None
     ) -> list[Written]:
-        """Return what is generated from sources, in their order.
+        """Return the texts generated from sources, in their order.
 
         Args:
             sources: token ids, special ones included.
-            names: ids of the passages or queries, which with the seed decide what is drawn.
+            names: ids of the passages or queries; with the seed they decide what is drawn.
         """
         lengths = np.diff(sources.offsets)
         written: list[Written] = [Written([], [], [])] * len(names)
@@ -169,7 +169,7 @@ class Writer:
             ids = self.model.generate(**inputs, **options)[:, read:]
         targets = self._without_padding(ids.cpu().numpy())
         if is_beam:
-            # transformers' own scores are divided by a power of the length, and say no length.
+            # transformers' own scores are divided by a power of the length, without stating the length.
             rows = np.repeat(np.arange(len(names)), number)
             likelihoods = log_likelihoods(self.model, sources.take(rows), targets, self.padding)
         else:
@@ -182,7 +182,7 @@ class Writer:
         ]
 
     def _copied(self, inputs: dict[str, Tensor], number: int) -> dict[str, Tensor]:
-        """Return inputs with every row `number` times; an encoder reads each row once."""
+        """Return inputs with every row repeated `number` times; an encoder reads each row once."""
         if self.pair:
             inputs["encoder_outputs"] = encoded = self.model.get_encoder()(**inputs)
             encoded.last_hidden_state = encoded.last_hidden_state.repeat_interleave(number, 0)
@@ -193,7 +193,7 @@ class Writer:
         return {name: tensor.repeat_interleave(number, 0) for name, tensor in inputs.items()}
 
     def _numbers(self, names: list[str]) -> Tensor | None:
-        """Return the random numbers of every text, shape (texts, tokens); None where nothing is drawn."""
+        """Return the random numbers of every text, shape (texts, tokens); None if nothing is drawn."""
         if self.options.method == "greedy":
             return None
         count, number = self.options.tokens, self.options.number
@@ -201,7 +201,7 @@ class Writer:
         return move_to_device(torch.from_numpy(np.stack(rows)))
 
     def _without_padding(self, ids: Ids) -> Ragged:
-        """Return the rows up to their first end token, this included."""
+        """Return each row up to its first end token, inclusive."""
         is_end = np.isin(ids, self.ends)
         lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, ids.shape[1])
         stands = np.arange(ids.shape[1]) < lengths[:, None]
@@ -215,7 +215,7 @@ class Writer:
         return [" ".join(text.split()) for text in cut]
 
     def _ending(self) -> list[int]:
-        """Return the tokens that hold `until`, which end a text as the end token does."""
+        """Return the tokens that contain `until`, which end a text like the end token."""
         if not self.options.until:
             return []
         pieces = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))])

@@ -1,4 +1,4 @@
-"""Stage `expansion`: a run over passages with generated queries behind them, as a run over the passages."""
+"""Stage `expansion`: a run over passages with appended generated queries, as a run over the passages themselves."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tandem.store.job import Job, writing
 
 
 def run(job: Job[ExpansionParams]) -> None:
-    """Write the lists of the input `run`, which is over `expanded`, as lists over `dataset`: ids and scores stay."""
+    """Write the lists of the input `run`, which is over `expanded`, as lists over `dataset`; ids and scores stay."""
     require_dataset(job, "run", of="expanded")
     expanded, dataset = job.inputs["expanded"], job.inputs["dataset"]
     source = Path(expanded.upstream["of"]).name

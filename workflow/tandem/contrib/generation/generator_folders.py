@@ -1,4 +1,4 @@
-"""What a folder must hold for a generator to be it, or to start from it, read without torch."""
+"""What a folder must hold to be a generator, or the start of one, read without torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from tandem.errors import UserError
 from tandem.models.folders import check_tokenizer, read_model_json
 from tandem.models.heads import read_architecture
 
-# how the classes of decoders end that predict a next token
+# suffixes of the classes of decoders that predict a next token
 WRITING = ("ForCausalLM", "LMHeadModel")
 
 
@@ -27,12 +27,12 @@ def check_generator(folder: Path) -> None:
     check_tokenizer(folder)
 
 
-# families whose layers can be a decoder's as well, with attention to an encoder added between
+# families whose layers can also be a decoder's, with attention to an encoder inserted
 DECODING_FAMILIES = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
 
 
 def check_decoding(config: Mapping[str, Any], where: str) -> None:
-    """Refuse an encoder whose layers cannot be a decoder's, by its `config.json`; `where` names what has it."""
+    """Refuse an encoder whose layers cannot be a decoder's, by its `config.json`; `where` names its owner."""
     family = config.get("model_type")
     if family not in DECODING_FAMILIES:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Models with a head that predicts tokens, out of a folder: encoders with a decoder, and decoders alone."""
+"""Load models with a head that predicts tokens from a folder: encoders with a decoder, and decoders only."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ def load_generator(folder: Path) -> tuple[Any, Any]:
     """Return a folder's model with a head that predicts tokens, in float32 and for inference, and its tokenizer.
 
     Raises:
-        UserError: it has no decoder, lacks weights, or knows no token that ends a text.
+        UserError: it has no decoder, lacks weights, or has no token that ends a text.
     """
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -34,7 +34,7 @@ def load_generator(folder: Path) -> tuple[Any, Any]:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a text, as the model's generation settings name them, else the tokenizer's."""
+    """Return the tokens that end a text, from the model's generation settings, else from the tokenizer."""
     ends = model.generation_config.eos_token_id
     if ends is None:
         ends = (
@@ -46,7 +46,7 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def start_token(model: Any) -> int | None:
-    """Return the token before a decoder's first one; None of a decoder alone."""
+    """Return the token before a decoder's first one; None for a decoder without encoder."""
     start: int | None = model.config.decoder_start_token_id
     if start is None:
         start = model.generation_config.decoder_start_token_id

@@ -1,4 +1,4 @@
-"""Generators, what they write, and the datasets and runs that are made of it, as stages."""
+"""Generators, their texts, and the datasets and runs that are made of these, as stages."""
 
 from tandem.config.references import CROSS_PARTS, DUAL_PARTS, Name
 from tandem.config.retrieval import QueryTexts
@@ -58,7 +58,7 @@ from tandem.plan.towers import at_commit, folder_of
 from tandem.stages import KINDS
 from tandem.stages.base import Json
 
-# ends the name of the dataset that has every generated query, of which a run decides which stay
+# suffix of the name of the dataset with all generated queries; a run over it decides which of them stay
 ALL = "all"
 
 
@@ -72,9 +72,9 @@ def _expansions(ctx: Context) -> dict[str, Expansion]:
 
 @plans_tokenizer("generators")
 def plan_tokenizer(ctx: Context, name: str, entry: Reads) -> Stage:
-    """Return the stage with a generator's tokenizer, that of the generator or encoder which it starts from.
+    """Plan the stage with a generator's tokenizer, which is that of the generator or encoder that it starts from.
 
-    A new T5 has that of the configuration's encoder.
+    A new T5 has the tokenizer of the configuration's encoder.
     """
     if not isinstance(entry, TrainedGenerator):
         return ctx.entry("generators", name)
@@ -86,7 +86,7 @@ def plan_tokenizer(ctx: Context, name: str, entry: Reads) -> Stage:
 
 
 def _start_encoder(ctx: Context, entry: TrainedGenerator) -> str:
-    """Return the encoder whose vocabulary a generator has that starts from no other one."""
+    """Return the encoder whose vocabulary a generator has if it does not start from another generator."""
     if entry.start is None or entry.start == "encoder":
         return ctx.settings.encoder
     return entry.start
@@ -94,7 +94,7 @@ def _start_encoder(ctx: Context, entry: TrainedGenerator) -> str:
 
 @plans_entry("generators")
 def plan_generator(ctx: Context, name: str) -> Stage:
-    """Plan an entry of `generators` that has a model of its own: a published one, or one that is trained here."""
+    """Plan an entry of `generators` that has its own model: a published one, or one that is trained."""
     match _generators(ctx)[name]:
         case PublishedGenerator() as entry:
             return _plan_published_generator(ctx, name, entry)
@@ -106,14 +106,14 @@ def plan_generator(ctx: Context, name: str) -> Stage:
 
 @checks_entry("generators")
 def check_generator_entry(ctx: Context, name: str) -> None:
-    """Refuse a generator that is trained here and cannot be; published ones are looked at when they are needed."""
+    """Refuse a generator to be trained that cannot be; published ones are checked when they are needed."""
     if isinstance(_generators(ctx)[name], TrainedGenerator):
         generator(ctx, name, f"generators.{name}")
 
 
 @checks_entry("generations")
 def check_generation(ctx: Context, name: str) -> None:
-    """Refuse an entry of `generations` that cannot be planned for the dataset that is searched."""
+    """Refuse an entry of `generations` that cannot be planned for the searched dataset."""
     data = ctx.settings.dataset
     generated(ctx, name, f"generations.{name}", data, reported_split(ctx, data))
 
@@ -139,7 +139,7 @@ def _plan_published_generator(ctx: Context, name: str, entry: PublishedGenerator
 
 
 def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
-    """Return the stage that trains a generator, from another one or from random weights."""
+    """Plan the stage that trains a generator, from another one or from random weights."""
     at = f"generators.{name}"
     settings = ctx.settings
     data = entry.dataset or settings.train_on or settings.dataset
@@ -167,7 +167,7 @@ def _trained(ctx: Context, name: str, entry: TrainedGenerator) -> Stage:
 
 
 def _plan_new(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> Stage:
-    """Return the stage of a T5 of random weights."""
+    """Plan the stage of a T5 with random weights."""
     params = json_of(entry, *NewGenerator.model_fields) | {"seed": seed}
     params["layers"] = entry.layers or NEW_LAYERS
     params["decoder_layers"] = entry.decoder_layers or NEW_LAYERS
@@ -182,7 +182,7 @@ def _plan_new(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> St
 
 
 def list_divisors(number: int) -> str:
-    """Return what divides a number.
+    """Return the divisors of a number.
 
     >>> list_divisors(12)
     '1, 2, 3, 4, 6, 12'
@@ -191,7 +191,7 @@ def list_divisors(number: int) -> str:
 
 
 def _plan_encoder_decoder(ctx: Context, name: str, entry: TrainedGenerator, seed: int) -> Stage:
-    """Return the stage of an encoder with a decoder that both have an encoder's layers.
+    """Plan the stage of an encoder with a decoder that both have an encoder's layers.
 
     Raises:
         UserError: there is no such encoder, its layers cannot decode, or it takes shorter texts.
@@ -217,7 +217,7 @@ def _plan_encoder_decoder(ctx: Context, name: str, entry: TrainedGenerator, seed
 
 
 def _check_start(ctx: Context, at: str, entry: TrainedGenerator, start: Stage) -> None:
-    """Refuse an encoder whose layers cannot decode, or are too few, or that reads shorter texts, where it is known."""
+    """Refuse an encoder whose layers cannot decode or are too few, or that reads shorter texts, as far as known."""
     config = read_encoder_config(encoder_of(start))
     if config is not None:
         check_decoding(config, f"{at}.start: {entry.start}")
@@ -237,7 +237,7 @@ def _check_start(ctx: Context, at: str, entry: TrainedGenerator, start: Stage) -
 
 
 def _check_target(ctx: Context, at: str, entry: TrainedGenerator, data: str) -> None:
-    """Refuse a generator that does not read what its target is of, or whose dataset cannot have the target."""
+    """Refuse a generator whose input does not fit its target, or whose dataset cannot have the target."""
     labelled = ctx.dataset_entry(data)
     if entry.target != "query":
         if QUERY not in entry.prompt:
@@ -261,12 +261,12 @@ def _check_target(ctx: Context, at: str, entry: TrainedGenerator, data: str) -> 
 
 
 def generated(ctx: Context, name: str, where: str, data: str, split: str | None = None) -> Stage:
-    """Return the stage that generates an entry of `generations` for a dataset; `where` names the key that refers to it.
+    """Plan the stage that generates an entry of `generations` for a dataset; `where` names the key that refers to it.
 
     Args:
-        split: of queries: theirs; null: an entry that reads queries is refused.
+        split: the split of queries; None: an entry that reads queries is refused.
     Raises:
-        UserError: it is unknown, its prompt has no place for what it reads, or a server would write one text again and
+        UserError: it is unknown, its prompt has no place for its input, or a server would write the same text again and
             again.
     """
     known = ctx.settings.entries("generations", Generation)
@@ -335,13 +335,13 @@ def _check_number(at: str, number: int, entry: str, texts: Stage, side: str) -> 
 
 
 def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
-    """Refuse what a server would not do, and several texts where it would write one again and again."""
+    """Refuse settings that a server ignores, and several texts if it would write the same one again and again."""
     if entry.method == "beam":
         raise UserError(
             f"{at}.method is beam, but {entry.by} is behind a server, which searches no beams; choose another"
         )
     if entry.method == "greedy" and by.temperature != 0:
-        # null: the server's own, by which most draw
+        # null: the server's own temperature, by which most servers draw
         temperature = "null" if by.temperature is None else f"{by.temperature:g}"
         drawn = f"generators.{entry.by}.temperature is {temperature}, by which its server draws"
         raise UserError(f"{at}.method is greedy, but {drawn}; set that to 0, or leave method out")
@@ -350,9 +350,9 @@ def _check_asked(at: str, entry: Generation, by: AskedGenerator) -> None:
         raise UserError(f"{at}.number is {entry.number}, but {same}; raise it, or set number to 1")
 
 
-# Keys of a generation that say how a model in this process writes.
+# Keys of a generation that set how a model in this process writes.
 _WRITING_HERE = ("method", "top_k", "top_p", "temperature", "beams", "precision", "batch_tokens")
-# Those of some methods alone.
+# Those of only some methods.
 _METHODS_OF_KEYS: dict[str, tuple[str, ...]] = {
     "top_k": ("top_k",),
     "top_p": ("nucleus",),
@@ -363,7 +363,7 @@ _METHODS_OF_KEYS: dict[str, tuple[str, ...]] = {
 
 @lists_unused_keys("generations")
 def list_unused_generation_keys(settings: Settings) -> list[str]:
-    """Return a line for each key that an entry of `generations` sets and its server or method does not look at."""
+    """Return a line for each key that an entry of `generations` sets and its server or method ignores."""
     generators: dict[str, GeneratorEntry] = getattr(settings, "generators", {})
     lines = []
     for name, entry in settings.entries("generations", Generation).items():
@@ -386,7 +386,7 @@ def list_unused_generation_keys(settings: Settings) -> list[str]:
 
 
 def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage:
-    """Return the stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
+    """Plan the stage that scores generated texts with their passages, by a cross-encoder or a dual encoder."""
     if by in ctx.settings.ensembles:
         members = ", ".join(ctx.settings.ensembles[by].of)
         raise UserError(
@@ -408,7 +408,7 @@ def _scores(ctx: Context, by: str, where: str, texts: Stage, data: str) -> Stage
 
 
 def _is_dual(ctx: Context, name: str) -> bool:
-    """Return whether a name is that of a trained dual encoder, or of the retriever of two that learned together."""
+    """Return whether a name is that of a trained dual encoder, or of a joint training's retriever."""
     entry = ctx.settings.models.get(ctx.model_name(name))
     if entry is None or entry.objective not in DUAL_PARTS:
         return False
@@ -417,7 +417,7 @@ def _is_dual(ctx: Context, name: str) -> bool:
 
 @plans_dataset("expanded")
 def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
-    """Return the stage of a dataset whose passages have generated queries behind them."""
+    """Plan the stage of a dataset whose passages have appended generated queries."""
     own = (other for other in _expansions(ctx) if name == f"{entry.of}-{other}")
     at = f"datasets.{name}" if name in ctx.settings.datasets else f"expansions.{next(own)}"
     if entry.drop_share is not None and entry.drop_by is None:
@@ -435,7 +435,7 @@ def plan_expanded(ctx: Context, name: str, entry: Expanded) -> Stage:
 
 @plans_dataset("generated_queries")
 def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
-    """Return the stage of a dataset of generated queries."""
+    """Plan the stage of a dataset of generated queries."""
     at = f"datasets.{name}"
     if entry.best_by and entry.best is None:
         raise UserError(
@@ -467,14 +467,14 @@ def plan_queries(ctx: Context, name: str, entry: GeneratedQueries) -> Stage:
 def _made_of(
     ctx: Context, at: str, entry: Expanded | GeneratedQueries, base: str
 ) -> dict[str, Stage]:
-    """Return the base of a derived dataset and the texts for it; a `UserError` where there are too few of a passage."""
+    """Return the base of a derived dataset and its texts; a `UserError` if there are too few per passage."""
     texts = generated(ctx, entry.from_, f"{at}.from", base)
     _check_number(at, entry.number, entry.from_, texts, "passage")
     return {"of": dataset(ctx, base), "generated": texts}
 
 
 def _all_queries(ctx: Context, name: str, entry: GeneratedQueries, base: str) -> str:
-    """Return the name of the dataset with all generated queries; added to the datasets if missing."""
+    """Return the name of the dataset with all generated queries, which is added to the datasets if it is missing."""
     label = f"{name}.{ALL}"
     notes = notes_of(ctx.dataset_entry(base), NOTES_OF_THE_WHOLE)
     keys: Json = {
@@ -503,7 +503,7 @@ def enter_expanded(ctx: Context, name: str, data: str) -> str:
 
 @plans_run("expansions")
 def plan_expansion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan a run over passages with generated queries as one over the passages themselves."""
+    """Plan a run over passages with appended generated queries as one over the passages themselves."""
     entry = _expansions(ctx)[name]
     expanded = enter_expanded(ctx, name, data)
     with ctx.opening("expansions", name):

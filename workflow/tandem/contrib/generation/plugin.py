@@ -1,4 +1,4 @@
-"""Generators, what they write, and the datasets, runs and stages that are made of it."""
+"""Generators, their texts, and the datasets, runs and stages that are made of these."""
 
 from tandem.config.datasets import register_source
 from tandem.config.encoders import StartBlock, register_start

@@ -1,4 +1,4 @@
-"""What a generator reads of a text, and the targets that it learns, as token ids."""
+"""A generator's input for a text, and the targets that it learns, as token ids."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from tandem.models.tokens import Template
 
 
 def split_prompt(prompt: str) -> tuple[str, str]:
-    """Return the words of a prompt before and behind the text.
+    """Return the words of a prompt before and after the text.
 
     >>> split_prompt("Passage: {passage} Question:")
     ('Passage: ', ' Question:')
@@ -25,14 +25,14 @@ def split_prompt(prompt: str) -> tuple[str, str]:
 
 
 class Reader:
-    """Token ids of texts in a prompt, special tokens included, at most `length` of them.
+    """Reads texts in a prompt as token ids, special tokens included, at most `length` of them.
 
-    What a text spells is never a special token; what the prompt spells may be one: see `PlainTextTokenizer`. Of a text
-    that is too long the end is cut, not the prompt's words behind it, which are tokenised on their own.
+    A text never yields special tokens, even if it spells one; the prompt may: see `PlainTextTokenizer`. If a text is
+    too long, its end is cut, but not the prompt's words after it, which are tokenised separately.
 
     Attributes:
-        texts: how many were read.
-        cut: how many of them were too long.
+        texts: the number of texts read.
+        cut: the number of these that were too long.
     """
 
     def __init__(self, tokenizer: Any, prompt: str, length: int, where: str) -> None:
@@ -61,11 +61,11 @@ class Reader:
 def target_ids(
     tokenizer: Any, texts: Sequence[str], length: int, start: int | None, end: int
 ) -> Ragged:
-    """Return the ids of what a generator is to write: texts with the token that ends them, at most `length`.
+    """Return the ids that a generator is to write: texts with the token that ends them, at most `length`.
 
     Args:
-        start: the token before a decoder's first one, which is not part of the target; None: a decoder alone, which
-            goes on behind what it read.
+        start: the token before a decoder's first one, which is not part of the target; None: a decoder without encoder,
+            which continues after its input.
         end: the token that ends a text.
     """
     before = list(Template.of(tokenizer).single[0]) if start is not None else []
@@ -79,8 +79,8 @@ def check_positions(model: Any, length: int, tokens: int, where: str) -> None:
     """Refuse texts that are longer than a model has positions for.
 
     Args:
-        length: tokens that it reads.
-        tokens: tokens that it writes, which a decoder alone writes behind them.
+        length: number of tokens that it reads.
+        tokens: number of tokens that it writes; a decoder without encoder writes them after its input.
     """
     config = model.config.to_dict()
     if config["model_type"] == ENCODER_DECODER:

@@ -1,4 +1,4 @@
-"""Objective `seq2seq`: a generator learns to write the target of what it reads, token after token."""
+"""Objective `seq2seq`: a generator learns to write the target of its input, token after token."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +21,14 @@ from tandem.training.lists import Batch
 class Seq2Seq:
     """-(1/T) Σ_t log P(y_t | y_<t, x) over the T tokens y_t of all targets of a batch, its last tokens included.
 
-    The decoder reads the target itself up to each token (teacher forcing). A mean over all tokens of the batch, so that
-    longer targets weigh more, as in transformers' and T5's own training; of micro-batches and processes the same.
-    With `label_smoothing` ε a token's loss is (1 - ε) · -log P(y_t) + ε · mean over the vocabulary V of -log P(v).
+    The decoder reads the target itself up to each token (teacher forcing). The loss is a mean over all tokens of the
+    batch, so that longer targets weigh more, as in transformers' and T5's own training; micro-batches and processes do
+    not change it. With `label_smoothing` ε a token's loss is
+    (1 - ε) · -log P(y_t) + ε · mean over the vocabulary V of -log P(v).
 
     Attributes:
-        tokens: what is read (`passages`) and what is to be written (`queries`), special tokens included.
-        padding: the id that fills rows up.
+        tokens: the inputs (`passages`) and the targets (`queries`), special tokens included.
+        padding: the id that pads rows.
     """
 
     model: Any
@@ -41,7 +42,7 @@ class Seq2Seq:
         self.models = nn.ModuleDict({"generator": self.model})
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`; beside `loss`, with label smoothing, stands the cross-entropy without it as `nll`."""
+        """See `Objective`; with label smoothing, `nll` is the cross-entropy without it, in addition to `loss`."""
         every = int(self.tokens.queries.lengths(batch.queries).sum())
         own = self.world.share(batch)
         sources = self.tokens.passages.take(own.passages[:, 0])
@@ -78,14 +79,14 @@ class Seq2Seq:
 def target_logits(
     model: Any, sources: Ragged, targets: Ragged, padding: int, multiple: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Return a generator's logits where it is to write each token of some targets, and these tokens, row after row.
+    """Return a generator's logits where it is to write each token of the targets, and these tokens, row after row.
 
     Shapes (tokens, vocabulary) and (tokens,).
     """
     labels = move_to_device(torch.from_numpy(np.asarray(targets.ids, np.int64)))
     if model.config.is_encoder_decoder:
         read = place_all(pad_texts(sources, padding, multiple))
-        # Before its first token a decoder reads the start token, before each other one the token before it.
+        # A decoder reads the start token before its first token, and before each other one the preceding token.
         shifted = np.asarray(targets.ids, np.int64).copy()
         shifted[1:] = targets.ids[:-1]
         shifted[targets.offsets[:-1]] = start_token(model) or 0
@@ -100,20 +101,20 @@ def target_logits(
     inputs = both.to_tensors(multiple)
     is_target = move_to_device(inputs.pop("token_type_ids").bool())
     logits = model(**place_all(inputs), use_cache=False).logits
-    # The logits at a place are of the token behind it.
+    # The logits at a position are those of the next token.
     return logits[:, :-1][is_target[:, 1:]], labels
 
 
 def pad_texts(
     texts: Ragged, padding: int, multiple: int = 1, left: bool = False
 ) -> dict[str, Tensor]:
-    """Return texts as `input_ids` and `attention_mask`, filled up behind them, or with `left` before them."""
+    """Return texts as `input_ids` and `attention_mask`, padded after the texts, or before them with `left`."""
     lengths = np.diff(texts.offsets)
     inputs = Inputs(np.asarray(texts.ids, np.int64), None, lengths, padding).to_tensors(multiple)
     if not left:
         return inputs
     width = inputs["input_ids"].shape[1]
-    # Column c of a row that is moved to the right holds what stood at c - (width - length).
+    # Column c of a row that is moved to the right holds what was at c - (width - length).
     moved = (torch.arange(width) - (width - torch.from_numpy(lengths))[:, None]) % width
     return {name: tensor.gather(1, moved) for name, tensor in inputs.items()}
 

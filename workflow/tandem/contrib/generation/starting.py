@@ -1,6 +1,6 @@
-"""Stages with what generators start from, or what a published one is.
+"""Stages with the models that generators start from, or with a published generator.
 
-`generator`: a published one, copied and checked; `new_generator`: a T5 of random weights; `encoder_decoder`: a
+`generator`: a published one, copied and checked; `new_generator`: a T5 with random weights; `encoder_decoder`: a
 pre-trained encoder's layers on both sides.
 """
 
@@ -32,12 +32,12 @@ from tandem.store.job import Draft, Job, writing
 
 _POOLER = "pooler."
 _TO_ENCODER = (
-    "crossattention"  # a decoder's layer names it so, in every family of `DECODING_FAMILIES`
+    "crossattention"  # its name in a decoder's layer, in every family of `DECODING_FAMILIES`
 )
 
 
 class SpecialTokens(NamedTuple):
-    """Ids of the tokens with which a generator's texts begin and end, and which fills rows up."""
+    """Ids of the tokens with which a generator's texts begin and end, and of the one that pads rows."""
 
     start: int
     end: int
@@ -45,10 +45,10 @@ class SpecialTokens(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, tokenizer: Any) -> Self:
-        """Return those of an encoder's tokenizer: what it puts before a text, else its padding, and behind one.
+        """Return those of an encoder's tokenizer: the token that it puts before a text, or else its padding; and after.
 
         Raises:
-            UserError: it puts nothing behind a text, or has no padding.
+            UserError: it puts nothing after a text, or has no padding.
         """
         before, after = Template.of(tokenizer).single
         if not after or tokenizer.pad_token_id is None:
@@ -80,9 +80,9 @@ def run(job: Job[GeneratorParams]) -> None:
 
 
 def run_new(job: Job[NewGeneratorParams]) -> None:
-    """Write a T5 with the vocabulary of the input `encoder`, and its vectors of words where `hidden` is null.
+    """Write a T5 with the vocabulary of the input `encoder`, and with its word vectors if `hidden` is null.
 
-    Its decoder begins behind the token that the tokenizer puts before a text, and ends with the one behind it.
+    Its decoder begins after the token that the tokenizer puts before a text, and ends with the one after a text.
     """
     folder, params = job.inputs["encoder"].folder / "hf", job.params
     tokenizer = load_tokenizer(folder)
@@ -101,7 +101,7 @@ def run_new(job: Job[NewGeneratorParams]) -> None:
 
 
 def _write(draft: Draft, model: Any, tokenizer: Any) -> None:
-    """Write what a generator starts from, and count its weights."""
+    """Write the model and the tokenizer that a generator starts from, and count the weights."""
     model.save_pretrained(draft.folder / "hf")
     tokenizer.save_pretrained(draft.folder / "hf")
     draft.facts |= {
@@ -135,7 +135,7 @@ def _t5(
     )
     torch.manual_seed(params.seed)
     model: Any = T5ForConditionalGeneration(config)
-    if words is not None:  # as long as T5's own random ones, by which the first logits are near 1
+    if words is not None:  # scaled to T5's own random ones: the first logits are near 1
         centred = words - words.mean(0)
         with torch.no_grad():
             model.shared.weight.copy_(centred / centred.square().mean().sqrt())
@@ -143,14 +143,13 @@ def _t5(
 
 
 def run_encoder_decoder(job: Job[EncoderDecoderParams]) -> None:
-    """Write an encoder with a decoder that both begin with the weights of the input `encoder` (BERT2BERT).
+    """Write an encoder with a decoder that both start with the weights of the input `encoder` (BERT2BERT).
 
-    Rothe, Narayan and Severyn 2020: the decoder has the encoder's words, positions and layers, sees what is before a
-    token alone, and gives logits by the vectors of words. Two parts are new. Its attention to the encoder begins as the
-    same layer's attention to its own text: one of two ways that Ma et al. (2021, DeltaLM) name; the other,
-    Rothe et al.'s, is random. What stands before the logits is drawn, unless the encoder's files have a head that
-    predicts hidden tokens. The decoder begins behind the token that the tokenizer puts before a text, and ends with the
-    one behind it.
+    Rothe, Narayan and Severyn 2020: the decoder has the encoder's words, positions and layers, sees only what precedes
+    a token, and computes logits by the word vectors. Two parts are new. Its attention to the encoder starts as the same
+    layer's attention to its own text: one of two ways that Ma et al. (2021, DeltaLM) name; the other, Rothe et al.'s,
+    is random. The layer before the logits is drawn, unless the encoder's files have a head that predicts hidden tokens.
+    The decoder begins after the token that the tokenizer puts before a text, and ends with the one after a text.
     """
     folder, params = job.inputs["encoder"].folder / "hf", job.params
     config = read_model_json(folder / "config.json")
@@ -170,7 +169,7 @@ def run_encoder_decoder(job: Job[EncoderDecoderParams]) -> None:
 def _encoder_decoder(
     folder: Path, layers: int | None, decoder_layers: int | None, special: SpecialTokens
 ) -> Any:
-    """Return transformers' model of an encoder's first layers with a decoder of its first layers."""
+    """Return transformers' model of an encoder's first layers, with a decoder of its first layers."""
     from transformers import (
         AutoModel,
         AutoModelForCausalLM,

@@ -1,4 +1,4 @@
-"""Datasets made of generated texts: passages with queries behind them, and training queries without people's labels."""
+"""Datasets made of generated texts: passages with appended queries, and training queries without people's labels."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -27,12 +27,12 @@ from tandem.stages.data import TEXTS_FILE
 from tandem.store.artifact import Artifact
 
 _TEXT_COLUMNS = ("id", "number", "text", "log_likelihood", "tokens")
-# a smaller share of queries that find their passage again is worth a warning: the generator writes about other things
+# a smaller share of queries that find their own passage is worth a warning: the generator writes about other things
 _FEW_FOUND = 0.2
 
 
 class GeneratedText(NamedTuple):
-    """Hold a text and its place among all of a `generated` artifact."""
+    """A text and its position among all texts of a `generated` artifact."""
 
     row: int
     doc: str
@@ -45,7 +45,7 @@ class GeneratedText(NamedTuple):
 def read_text_scores(
     job: DatasetJob, generated: Artifact, number: int
 ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """Return the scores of all texts, float32, NaN of empty ones; None without the input `scores`. 4 bytes a text."""
+    """Return the scores of all texts, float32, NaN for empty ones; None without the input `scores`. 4 bytes a text."""
     if "scores" not in job.inputs:
         return None
     artifact = require_input(job, "scores", "score_generated")
@@ -66,7 +66,7 @@ def read_text_scores(
 
 
 class GeneratedSource(DerivedSource):
-    """Combine the dataset of the input `of` with what was generated for its passages, the input `generated`."""
+    """Combines the dataset of the input `of` with the texts generated for its passages, the input `generated`."""
 
     def __init__(self, job: DatasetJob, entry: Expanded | GeneratedQueries) -> None:
         super().__init__(job, entry)
@@ -88,7 +88,7 @@ class GeneratedSource(DerivedSource):
         self.facts |= {"generated": self.generated.key}
 
     def texts(self) -> Iterator[GeneratedText]:
-        """Yield the first `number` texts of each passage that are not empty, in the corpus' order."""
+        """Yield the first `number` texts of each passage, without empty ones, in the corpus' order."""
         rows = enumerate(stream_rows(self.generated.path(TEXTS_FILE), *_TEXT_COLUMNS))
         every = (GeneratedText(row, *values) for row, values in rows)
         return (text for text in every if text.number < self.number and text.text)
@@ -96,11 +96,11 @@ class GeneratedSource(DerivedSource):
 
 @dataset_format("expanded")
 class ExpandedSource(GeneratedSource):
-    """Passages with generated queries behind their texts; queries and labels are those of the input `of`.
+    """Appends generated queries to the texts of passages; queries and labels are those of the input `of`.
 
-    docT5query (Nogueira and Lin 2019) appends queries that repeat each other, too, which adds to their terms' weights:
-    a repeated one stays here as well. With scores the lowest `drop_share` of all queries is left out, by one threshold
-    for the whole collection (Doc2Query--: Gospodinov, MacAvaney and Macdonald 2023).
+    docT5query (Nogueira and Lin 2019) also appends queries that repeat each other, which adds to their terms' weights:
+    repeated queries are appended here as well. With scores, the lowest `drop_share` of all queries is left out, by one
+    threshold for the whole collection (Doc2Query--: Gospodinov, MacAvaney and Macdonald 2023).
     """
 
     def __init__(self, job: DatasetJob, entry: Expanded) -> None:
@@ -109,7 +109,7 @@ class ExpandedSource(GeneratedSource):
         self.facts |= {"appended": 0, "dropped": 0}
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield the passages, each with its queries; counts the queries."""
+        """Yield the passages, each with its queries; count the queries."""
         threshold = self._threshold
         groups = groupby(self.texts(), key=itemgetter(1))
         group_doc, group = next(groups, (None, iter(())))
@@ -134,7 +134,7 @@ class ExpandedSource(GeneratedSource):
     def _threshold(self) -> float:
         """Return the score up to which queries are left out: the highest of the lowest share, or minus infinity.
 
-        Equal scores share their fate, so that a few more may go.
+        Queries of equal scores are treated alike, so that a few more may be left out.
         """
         if self.scores is None:
             return float("-inf")
@@ -147,11 +147,11 @@ class ExpandedSource(GeneratedSource):
 
 @dataset_format("generated_queries")
 class GeneratedQueriesSource(GeneratedSource):
-    """Generated queries as training queries, each with its passage as positive; the base's own queries are left out.
+    """Takes generated queries as training queries, each with its passage as positive, without the base's own queries.
 
-    Of the texts stay those whose passage the input `run`, over the input `all`, finds within `found_within`
-    (round-trip consistency; Promptagator: Dai et al. 2023), and of these the `best`: by the mean log-likelihood of a
-    token (InPars: Bonifacio et al. 2022), or by the input `scores` (InPars-v2: Jeronymo et al. 2023).
+    A text is kept if the input `run`, over the input `all`, retrieves its passage within `found_within` (round-trip
+    consistency; Promptagator: Dai et al. 2023). Of these, the `best` are kept: by the mean log-likelihood of a token
+    (InPars: Bonifacio et al. 2022), or by the input `scores` (InPars-v2: Jeronymo et al. 2023).
     """
 
     def __init__(self, job: DatasetJob, entry: GeneratedQueries) -> None:
@@ -162,7 +162,7 @@ class GeneratedQueriesSource(GeneratedSource):
         self.places["queries"] = str(self.generated.folder / TEXTS_FILE)
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Yield the rows of a part: the base's of its passages, and the queries with their positives."""
+        """Yield the rows of a part: the base's passages, and the queries with their positives."""
         if part in PASSAGE_PARTS:
             return super().rows(part)
         match part:
@@ -173,7 +173,7 @@ class GeneratedQueriesSource(GeneratedSource):
         return iter(())
 
     def _unique_texts(self) -> Iterator[GeneratedText]:
-        """Yield the texts that may become queries, in the corpus' order: of equal ones of a passage the first."""
+        """Yield the texts that may become queries, in the corpus' order; of equal ones of a passage only the first."""
         for _, group in groupby(self.texts(), key=itemgetter(1)):
             seen = set[str]()
             for text in group:
@@ -182,7 +182,7 @@ class GeneratedQueriesSource(GeneratedSource):
                     yield text
 
     def _found_texts(self) -> Iterator[GeneratedText]:
-        """Yield those of `_unique_texts` whose passage is found for them; all of them without the input `run`."""
+        """Yield the texts of `_unique_texts` for which their passage is retrieved; all without the input `run`."""
         if self._is_found is None:
             yield from self._unique_texts()
             return
@@ -197,7 +197,7 @@ class GeneratedQueriesSource(GeneratedSource):
 
     @cached_property
     def _best_rows(self) -> set[int] | None:
-        """Return the rows of the best texts, as many as `best`; None: all that are found. Counts them.
+        """Return the rows of the best texts, as many as `best`; None: all found ones. It counts them.
 
         Memory: the rows and qualities of `best` texts.
         """
@@ -216,7 +216,7 @@ class GeneratedQueriesSource(GeneratedSource):
             )
         if self._best is None or self._best >= count:
             return None
-        # of equal ones the earlier
+        # of equal ones the earlier one first
         ranked = ((self._quality(text), -text.row) for text in self._found_texts())
         return {-row for _, row in nlargest(self._best, ranked)}
 
@@ -234,7 +234,7 @@ class GeneratedQueriesSource(GeneratedSource):
     def _is_found(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Return whether the passage of each of `_unique_texts` is among the first `found_within` of the run for it.
 
-        None without the input `run`. Memory: five bytes a text.
+        None without the input `run`. Memory: five bytes per text.
         """
         if "run" not in self._job.inputs:
             return None
@@ -254,7 +254,7 @@ class GeneratedQueriesSource(GeneratedSource):
     def _list_passage_rows(self, every: Artifact) -> np.ndarray[Any, np.dtype[np.int32]]:
         """Return the row of each query's passage, shape (queries of `all`,).
 
-        A `UserError` where these are not `_unique_texts`, in their order.
+        A `UserError` if these queries are not `_unique_texts`, in their order.
         """
         rows = np.empty(pq.read_metadata(every.path(QUERIES)).num_rows, np.int32)
         queries = (query for (query,) in stream_rows(every.path(QUERIES), "query_id"))

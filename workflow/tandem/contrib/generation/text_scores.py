@@ -1,4 +1,4 @@
-"""Stage `score_generated`: what a cross-encoder or a dual encoder says of each generated text and its passage."""
+"""Stage `score_generated`: a cross-encoder's or a dual encoder's score of each generated text with its passage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +71,7 @@ def iter_texts(generated: Artifact, span: range) -> Iterator[Texts]:
 
 
 class Scoring:
-    """The texts that a job scores, part by part, and the model, which is loaded for the first part that is missing."""
+    """The texts that a job scores, part by part, and the model, which is loaded for the first missing part."""
 
     def __init__(self, job: ScoreJob) -> None:
         require_dataset(job, "generated", "tokens")
@@ -113,7 +113,7 @@ class Scoring:
         self.opened = True
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:
-        """Write the scores of a part's texts; NaN of an empty text, and of one whose number is too high."""
+        """Write the scores of a part's texts; NaN for empty texts, and for those whose number is too high."""
         if not self.opened:
             self.open()
         scores = [self.score(texts, progress) for texts in iter_texts(self.generated, span)]
@@ -124,7 +124,7 @@ class Scoring:
     def score(self, texts: Texts, progress: Progress) -> Ids:
         """Return the scores of some texts, float32, shape (texts,)."""
         scores = np.full(len(texts.texts), np.nan, np.float32)
-        # of a part of which no passage is read there are no texts, whose array has no dtype of its own
+        # a part from which no passage is read has no texts; an empty array has no dtype of its own
         is_written = np.array([bool(text) for text in texts.texts], bool)
         chosen = np.flatnonzero((texts.numbers < self.job.params.number) & is_written)
         if len(chosen):
@@ -145,7 +145,7 @@ class Scoring:
         return scores
 
     def complete(self) -> dict[int, Json]:
-        """Write this job's parts that are missing; the facts of each of them."""
+        """Write this job's missing parts; return the facts of each."""
         return self.parts.complete(count_texts(self.generated), self.write_part)
 
 
@@ -155,7 +155,7 @@ def run_shard(job: ScoreJob) -> Json:
 
 
 def run(job: ScoreJob) -> None:
-    """Write scores.parquet: of each row of generated.parquet the score, NaN where there is none.
+    """Write scores.parquet: for each row of generated.parquet its score, NaN if there is none.
 
     Inputs: dataset, generated, tokens, and model, a cross-encoder or a dual encoder of any representation.
     """

@@ -1,7 +1,7 @@
 """Stage `generated`: texts for passages or queries, a part of a thousand at a time.
 
-Shards write whole parts, the stage those still missing, and puts them together: of a killed one a part is lost at most,
-and of what a server has answered nothing. Memory is that of a part and of the model.
+Shards write whole parts. The stage writes the missing ones and joins all. A killed stage loses at most one part, and no
+answers of a server. Memory is that of a part and of the model.
 """
 
 from collections import Counter
@@ -34,18 +34,18 @@ SCHEMA = pa.schema([
     ("tokens", pa.int32()),
 ])  # fmt: skip
 GeneratedJob = Job[GeneratedParams]
-# facts of parts that add up; those of answers are a server's
+# facts of parts that add up; those of answers are from a server
 _COUNTED = (
     "texts", "empty", "read", "written_tokens", "cut",
     "asked", "known", "prompt_tokens", "answer_tokens",
 )  # fmt: skip
 MANY = 0.01  # a larger share of texts that are cut, or empty, is worth a warning
-# of a part: so many texts that are all empty tell of a generator that writes nothing; fewer may be chance
+# in a part: this many texts that are all empty show that a generator writes nothing; fewer may be chance
 _ENOUGH_TO_JUDGE = 100
 
 
 class Text(NamedTuple):
-    """A generated text; its log-likelihood and tokens are None where a server says neither."""
+    """A generated text; its log-likelihood and tokens are None if a server reports neither."""
 
     text: str
     log_likelihood: float | None
@@ -53,20 +53,20 @@ class Text(NamedTuple):
 
 
 class Writes(Protocol):
-    """What generates the texts of some passages."""
+    """A generator of the texts of some passages."""
 
     @property
     def counts(self) -> Counter[str]:
-        """Return how many texts were too long (`cut`), and what a server's answers were, so far."""
+        """Return how many texts were too long (`cut`), and the counts of a server's answers, so far."""
 
     def write(
         self, ids: Sequence[str], texts: Sequence[str], progress: Progress
     ) -> list[list[Text]]:
-        """Return `number` texts of each; adds what is done to the progress."""
+        """Return `number` texts for each of `texts`; advance the progress."""
 
 
 class ByModel:
-    """A generator in this process; opened when its first text is needed."""
+    """A generator in this process, which is opened when its first text is needed."""
 
     def __init__(self, job: GeneratedJob) -> None:
         from tandem.contrib.generation.decoding import Writer
@@ -97,12 +97,12 @@ class ByModel:
 
 
 class ByServer:
-    """A language model behind a server, whose answers are kept by prompt and number; see `Answers`."""
+    """A language model behind a server; its answers are stored by prompt and number; see `Answers`."""
 
     def __init__(self, job: GeneratedJob) -> None:
         assert job.params.asked is not None
         self.job, self.asked, self.cut = job, job.params.asked, 0
-        # Its file of answers is that of every stage that asks the same model.
+        # All stages that ask the same model share its file of answers.
         self.answers: AnswerStore = open_answers(job, None, self.asked)
 
     @property
@@ -118,7 +118,7 @@ class ByServer:
         before, after = split_prompt(params.prompt)
 
         def ask(text: str) -> list[Text]:
-            """Return the texts that the server writes for one that it reads."""
+            """Return the texts that the server writes for one text."""
             prompt = f"{before}{text[:most]}{after}"
             answers = [
                 self.answers.write(prompt, params.tokens, number, params.seed)
@@ -139,7 +139,7 @@ class ByServer:
 
 
 def shown(text: str, until: str) -> str:
-    """Return a text without a model's thoughts, on one line, up to what ends it; see `strip_thoughts`.
+    """Return a text without a model's thoughts, on one line, up to `until`; see `strip_thoughts`.
 
     >>> shown("<think>\\nbirds\\n</think> what is a heron? \\n Passage 2", until="\\n")
     'what is a heron?'
@@ -173,12 +173,12 @@ class Generating:
 
     @property
     def rows(self) -> int:
-        """Return how many texts the parts divide up, whether they are read or not."""
+        """Return the number of texts that are divided into parts, whether they are read or not."""
         return len(self.queries) if self.is_query else self.collection.passages
 
     @cached_property
     def chosen(self) -> set[str] | None:
-        """Return the ids of the passages that are read, those with the lowest hashes; None: all are."""
+        """Return the ids of the passages that are read, those with the lowest hashes; None: all passages."""
         most = self.job.params.passages
         if most is None:
             return None
@@ -190,7 +190,7 @@ class Generating:
         return set(nsmallest(most, ids, key=compute_position))
 
     def read(self, span: range) -> tuple[list[str], list[str]]:
-        """Return ids and texts of a part that are read."""
+        """Return ids and texts of those texts of a part that are read."""
         if self.is_query:
             pairs = [self.queries[row] for row in span]
             return [query for query, _ in pairs], [text for _, text in pairs]
@@ -205,9 +205,10 @@ class Generating:
         return ids, texts
 
     def write_part(self, span: range, progress: Progress, path: Path) -> Json:
-        """Write the texts of a part; return how many there are, are empty, and were made of texts that were cut.
+        """Write the texts of a part; return how many there are, are empty, and were generated from texts that were cut.
 
-        Of a server also what its answers were, kept ones included: another process may write the other parts.
+        For a server also return the counts of its answers, including stored ones: other processes may write other
+        parts.
         """
         ids, texts = self.read(span)
         progress.add(len(span) - len(ids))
@@ -236,7 +237,7 @@ class Generating:
         return dict(counts)
 
     def complete(self) -> dict[int, Json]:
-        """Write this job's parts that are missing; the facts of each of them."""
+        """Write this job's missing parts; return the facts of each."""
         try:
             return self.parts.complete(self.rows, self.write_part)
         finally:
@@ -250,10 +251,10 @@ def run_shard(job: GeneratedJob) -> Json:
 
 
 def run(job: GeneratedJob) -> None:
-    """Write the parts that no shard has written, and all of them as generated.parquet, in the collection's order.
+    """Write the parts that no shard has written, and join all as generated.parquet, in the collection's order.
 
-    Columns: id of the passage or query, number of the text, text, log-likelihood, tokens. A text may be empty, all of
-    them may not.
+    Columns: id of the passage or query, number of the text, text, log-likelihood, tokens. Some texts may be empty, but
+    not all of them.
     Inputs: dataset, and generator unless a server is asked.
     """
     check_prompt(job.params)
@@ -287,7 +288,7 @@ def run(job: GeneratedJob) -> None:
 
 
 def refuse_empty(job: GeneratedJob, which: str) -> NoReturn:
-    """Refuse a generator that writes nothing; `which` says of what."""
+    """Refuse a generator that writes nothing; `which` names the texts that are empty."""
     hint = "train the generator for longer, or write another prompt"
     raise UserError(f"{job.key}: {which} are empty; {hint}")
 

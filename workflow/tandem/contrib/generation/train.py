@@ -1,6 +1,6 @@
 """Stage `train_generator`: a generator learns from a collection's own training pairs.
 
-It learns to write the query of a relevant passage, or of a query what answers it; see `contexts`.
+It learns to write the query of a relevant passage, or for a query the context that answers it; see `contexts`.
 """
 
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ MANY = 0.01  # a larger share of texts that are cut is worth a warning
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is read and what is to be written of each training pair, and how many texts were cut."""
+    """The input and the target of each training pair, and how many texts were cut."""
 
     tokens: Tokens
     cut: int
 
     @property
     def lists(self) -> Lists:
-        """Return every pair as a list of its own: the target is its query, the text that is read its only passage."""
+        """Return every pair as a list of its own: its query is the target, its only passage the input."""
         rows = np.arange(len(self.tokens.queries))
         return Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
 
@@ -51,7 +51,7 @@ class Pairs:
 def run(job: TrainJob) -> None:
     """Train and write the generator as a Hugging Face folder `hf/`, and `log.parquet`; see `Seq2Seq`.
 
-    Of several processes the first one writes.
+    Of several processes, the first one writes.
     """
     with World.current().joined() as world:
         use_workers(job.execution.workers)
@@ -59,10 +59,10 @@ def run(job: TrainJob) -> None:
         model, tokenizer = load_generator(job.inputs["start"].folder / "hf")
         check_positions(model, params.length, params.target_length, job.key)
         pairs = read_pairs(job, model, tokenizer)
-        torch.manual_seed(train.seed or 0)  # adapters
+        torch.manual_seed(train.seed or 0)  # for the adapters' weights
         objective = build(job, model, pairs.tokens, padding_of(model, tokenizer), world)
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
-        # A batch of pairs is one of lists of one passage.
+        # A batch of pairs is a batch of lists with one passage each.
         loop = Train.model_construct(
             **shared, queries_per_batch=train.pairs_per_batch, list_size=1, choose="last"
         )
@@ -74,7 +74,7 @@ def run(job: TrainJob) -> None:
 
 
 def read_pairs(job: TrainJob, model: Any, tokenizer: Any) -> Pairs:
-    """Tokenise what is read and what is to be written of a split's pairs, in the order of the labels.
+    """Tokenise the inputs and the targets of a split's pairs, in the order of the labels.
 
     Memory: the texts and token ids of the relevant passages.
     """
@@ -123,7 +123,7 @@ def build(job: TrainJob, model: Any, tokens: Tokens, padding: int, world: World)
 
 
 def padding_of(model: Any, tokenizer: Any) -> int:
-    """Return the id that fills rows up, which nothing reads; of decoders without one the end token."""
+    """Return the id that pads rows, which nothing reads; for decoders without one the end token."""
     padding = tokenizer.pad_token_id
     return int(end_tokens(model, tokenizer)[0] if padding is None else padding)
 

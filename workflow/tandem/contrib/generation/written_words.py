@@ -1,4 +1,4 @@
-"""Cross-encoders that score by the first word which a decoder writes, and how others compute their scores.
+"""Cross-encoders that score by the first word that a decoder writes, and how others compute their scores.
 
 monoT5 (Nogueira et al. 2020) and duoT5 (Pradeep et al. 2021) score by *true* and *false*, RankT5 (Zhuang et al. 2022)
 by the logit of a single word.
@@ -49,9 +49,9 @@ _EXAMPLE_TEXTS = {
 
 
 class OutputLayer(nn.Linear):
-    """The layer of a decoder that gives the logits of tokens, computed in float32 also where the rest is in bf16.
+    """The layer of a decoder that computes the logits of tokens, in float32 even if the rest is in bf16.
 
-    In bf16 logits near 10 differ by 0.06, and many passages would have one score.
+    In bf16, logits near 10 differ by 0.06, and many passages would have the same score.
     """
 
     def __init__(self, plain: nn.Linear) -> None:
@@ -70,10 +70,10 @@ class OutputLayer(nn.Linear):
 
 @reading_head("decoder")
 class WrittenWords(ReadingHead):
-    """Score by the logits of one word or two as the first that a decoder writes.
+    """Scores by the logits of one word or two words as the first word that a decoder writes.
 
-    z(w) of a single word (RankT5, encoder-decoder), or z(w₁) - z(w₂): the log-odds of the first word, P(w₁) the
-    probability among the two alone (monoT5's score, of which it is the logit).
+    z(w) for a single word (RankT5, encoder-decoder), or z(w₁) - z(w₂): the log-odds of the first word. P(w₁) is its
+    probability among the two words only, monoT5's score; the log-odds are its logit.
     """
 
     ids: Tensor
@@ -88,7 +88,7 @@ class WrittenWords(ReadingHead):
 
     @classmethod
     def load(cls, folder: Path, words: Sequence[str]) -> tuple[Any, Self]:
-        """See `ReadingHead`; a `UserError` of a folder without an encoder that has a decoder."""
+        """See `ReadingHead`; a `UserError` for a folder without an encoder with a decoder."""
         model, tokenizer = load_generator(folder)
         if not model.config.is_encoder_decoder:
             problem = f"is a decoder alone ({model.config.model_type})"
@@ -98,7 +98,7 @@ class WrittenWords(ReadingHead):
         return model, cls(model, tokenizer, words)
 
     def freeze_layers(self, model: Any, freeze: Callable[[nn.Linear], nn.Module]) -> None:
-        """See `ReadingHead`: the layer that gives the logits of tokens."""
+        """See `ReadingHead`; the layer is the one that computes the logits of tokens."""
         model.set_output_embeddings(freeze(model.get_output_embeddings()))
 
     def forward(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -111,7 +111,7 @@ class WrittenWords(ReadingHead):
 
 
 def find_word(tokenizer: Any, word: str) -> int:
-    """Return the id of a word that is one token, as a text has it; else of an entry of the vocabulary.
+    """Return the id of a word that is a single token in a text; otherwise that of a vocabulary entry.
 
     Raises:
         UserError: it is neither.

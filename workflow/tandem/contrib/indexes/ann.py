@@ -1,6 +1,6 @@
-"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do.
+"""Search through a finished index: it proposes passages, and exact scores of the stored vectors, or its own, rank them.
 
-Stage `ann`: a run through an index, and its recall. No torch here.
+Stage `ann`: a run through an index, and its recall. This module needs no torch.
 """
 
 import json
@@ -48,10 +48,10 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 QUERIES_PER_SEARCH = 1024  # queries searched and rescored together
-_QUERIES_PER_CALL = 32  # queries of one call; FAISS's last bits depend on it
+_QUERIES_PER_CALL = 32  # queries per call of FAISS, whose last bits depend on it
 _PAIRS_PER_TASK = 2048  # pairs that a thread scores at a time
-_LEAST_RECALL = 0.9  # against exact search; less is worth a warning
-# Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
+_LEAST_RECALL = 0.9  # compared with exact search; less is worth a warning
+# Lists stay on disk, read only, next to the index; vectors and codes of other indexes are mapped.
 _LISTED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
 MAPPED = faiss.IO_FLAG_MMAP_IFC
 
@@ -60,10 +60,10 @@ _ScoredRows = tuple[Floats, Rows]  # scores and rows
 
 @opened_index("index")
 class OpenedIndex:
-    """Open the index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`) where FAISS has its form.
+    """The opened index of an artifact; `threads`, or GPUs where FAISS supports it (see `on_gpus`), share the queries.
 
-    A graph's search ends when it sees as many better candidates as it is wide. Where a list is short then, the query is
-    searched for again, as wide as the list; not so if `widen` is False.
+    A graph's search ends when it sees as many better candidates as it is wide. If a list is then short, the query is
+    searched for again, with the width of the list; not if `widen` is False.
     """
 
     def __init__(
@@ -80,22 +80,22 @@ class OpenedIndex:
                 faiss.read_index(str(artifact.path(part["file"])), flags)
                 for part in meta["indexes"]
             ]
-        # the number of each part's first node
+        # the number of the first node in each part
         self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
-        self.pairs: Array | None = None  # copies, whose vectors stand in the index once
+        self.pairs: Array | None = None  # copies, whose vectors are in the index once
         if COPIES_FILE in artifact.manifest.files:
             self.pairs = np.load(artifact.path(COPIES_FILE), allow_pickle=False)
         self.copies = None if self.pairs is None else Copies(self.pairs)
         inner = split_chain(indexes[0])[1]
-        # of a vector, where they are all
+        # number of signs per vector, if the index stores signs
         self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0
-        inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
+        inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # inside an index that refines it
         self.lists: int = inverted.nlist if inverted else 0
         graph = find_graph(indexes[0])
         self.is_graph = graph is not None
         self.widen = widen and graph is not None
         self.width = int(graph.hnsw.efSearch) if self.is_graph else 0
-        self.nprobe: int | None = None  # FAISS's
+        self.nprobe: int | None = None  # None: FAISS's default
         if gpu != NONE and not has_gpu_form(indexes[0]):
             say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
@@ -103,15 +103,15 @@ class OpenedIndex:
             stored: Any = getattr(split_chain(index)[1], "invlists", None)
             stored = None if stored is None else faiss.downcast_InvertedLists(stored)
             if isinstance(stored, faiss.OnDiskInvertedLists):
-                # read as they are searched: further threads would cost each call anew
+                # lists are read during the search: further threads would cost time in each call
                 stored.prefetch_nthread = 0
         self.parts = [on_gpus(index, self.gpu) for index in indexes]
         self.sizes = [int(index.ntotal) for index in indexes]
 
     def tune(self, nprobe: int | None, ef_search: int | None) -> None:
-        """Set how many lists per query or candidates in a graph are searched; None leaves FAISS's value.
+        """Set how many lists per query, or candidates in a graph, are searched; None keeps FAISS's value.
 
-        A `UserError` of more lists than a GPU searches.
+        A `UserError` for more lists than a GPU can search.
         """
         if self.lists and nprobe and nprobe > MOST_ON_GPU and self.gpu != NONE:
             raise UserError(
@@ -130,12 +130,12 @@ class OpenedIndex:
         space.set_index_parameter(part, name, value)
 
     def break_ties(self, ranks: Array) -> None:
-        """Have copies stand in the order of their ranks, shape (rows,), and no longer in that of their rows."""
+        """Order copies by their ranks, shape (rows,), and no longer by their rows."""
         if self.pairs is not None:
             self.copies = Copies(self.pairs, ranks)
 
     def find_remedy(self, rescore: bool) -> str:
-        """Return what makes a search find more; where all lists are searched already, it is not how many."""
+        """Return a remedy that makes a search find more; it is not `nprobe` if all lists are searched already."""
         if self.lists and (self.nprobe or 1) < self.lists:
             return "raise nprobe"
         if self.is_graph:
@@ -145,7 +145,7 @@ class OpenedIndex:
     def search(self, queries: Floats, k: int) -> _ScoredRows:
         """Return the `k` best passages of queries, shape (queries, dim), by the index's own scores.
 
-        Returns scores and rows, both (queries, at most k), best first; row -1 where there is no further passage.
+        Returns scores and rows, both (queries, at most k), best first; row -1 where there are no more passages.
         """
         scores_of_parts = []
         rows_of_parts = []
@@ -157,25 +157,25 @@ class OpenedIndex:
         rows = np.concatenate(rows_of_parts, axis=1)
 
         if len(self.parts) > 1:
-            # Of equal scores the lower row comes first: the parts stand in the order of their rows.
+            # Of equal scores the lower row comes first: parts are in the order of their rows.
             order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             scores = np.take_along_axis(scores, order, axis=1)
             rows = np.take_along_axis(rows, order, axis=1)
         if self.copies is None:
             return scores, rows
-        missing = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may have k rows
+        missing = ((0, 0), (0, k - rows.shape[1]))  # fewer nodes than k may represent k rows
         wide_scores = np.pad(scores, missing)
         wide_rows = np.pad(self.copies.find_rows(rows), missing, constant_values=-1)
         return self.copies.expand(wide_scores, wide_rows)
 
     def decode(self, rows: Rows) -> Floats:
-        """Return the vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
+        """Return the vectors that the index's codes represent, of rows in any order, shape (rows, dim); not on GPUs."""
         vectors = np.empty((len(rows), self.parts[0].d), np.float32)
         nodes = rows if self.copies is None else self.copies.find_nodes(rows)
         for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
             inverted = faiss.try_extract_index_ivf(part)
             if inverted is not None:
-                inverted.make_direct_map()  # once: it then knows where each row's code is
+                inverted.make_direct_map()  # done once: afterwards it knows the place of each row's code
             is_own = (nodes >= first) & (nodes < first + size)
             own = np.ascontiguousarray(nodes[is_own] - first, np.int64)
             with explain_errors(
@@ -185,7 +185,7 @@ class OpenedIndex:
         return vectors
 
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> _ScoredRows:
-        """Search one part whose first row is `first`; where a graph's list is short, once more, as wide as the list."""
+        """Search one part whose first row is `first`; if a graph's list is short, search again as wide as the list."""
         scores, rows = self._search_batches(part, queries, k)
         short = np.flatnonzero(rows[:, -1] < 0)
         if self.widen and len(short):
@@ -207,9 +207,9 @@ class OpenedIndex:
 
 
 class VectorSearcher:
-    """Search through an index of `passages`, whose ids have the alphabetical `ranks`.
+    """Searches through an index of `passages`; `ranks` are the alphabetical ranks of their ids.
 
-    With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
+    With `rescore` the index proposes `factor` times the depth and exact scores decide; otherwise its own scores decide.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class VectorSearcher:
         return best
 
     def _score_exactly(self, queries: Array, rows: Rows) -> Array:
-        """Return exact scores as packed candidates of `BestPassages`, 0 for row -1, of rows' shape, (queries, k).
+        """Return exact scores as packed candidates of `BestPassages`, 0 for row -1, in rows' shape, (queries, k).
 
         Vectors are read in the order of their rows, and threads share the pairs.
         """
@@ -253,10 +253,10 @@ class VectorSearcher:
         width = rows.shape[1]
         keys = np.zeros(len(flat), np.uint64)
         order = np.argsort(flat, kind="stable")
-        order = order[np.searchsorted(flat[order], 0) :]  # without rows of -1
+        order = order[np.searchsorted(flat[order], 0) :]  # without rows that are -1
 
         def score(first: int) -> None:
-            """Compute exact scores of the pairs that stand in `order` from here on."""
+            """Compute exact scores of the pairs in `order` from this position on."""
             pairs_of_task = order[first : first + _PAIRS_PER_TASK]
             vectors = self.passages.pick(flat[pairs_of_task])
             for start in range(0, len(pairs_of_task), PAIRS_PER_CHUNK):
@@ -267,7 +267,7 @@ class VectorSearcher:
                 )
                 keys[pairs] = pack_keys(scores, self.ranks[flat[pairs]])
 
-        # Handing over to threads costs more than a few pairs.
+        # For few pairs, handing over to threads costs more than it saves.
         run = self.index.threads.map if len(order) > _PAIRS_PER_TASK else map
         list(run(score, range(0, len(order), _PAIRS_PER_TASK)))
         return keys.reshape(rows.shape)
@@ -277,7 +277,7 @@ class VectorSearcher:
 def serve_index(
     part: Served, passages: Embeddings, ranks: Array, threads: Threads
 ) -> VectorSearcher:
-    """Return the search that a part of `tandem search` answers by, as the stage does."""
+    """Return the search by which a part of `tandem search` answers; it is the stage's."""
     params = part.params_as(AnnParams)
     index = OpenedIndex(part.inputs["index"], threads)
     index.tune(params.nprobe, params.ef_search)
@@ -287,7 +287,7 @@ def serve_index(
 def search_index(
     job: Job[AnnParams], searcher: VectorSearcher, queries: Embeddings, order: PassageOrder
 ) -> Iterator[RankedRows]:
-    """Yield (the query's row, its passages' rows, their scores) of each query, a bounded group at a time."""
+    """Yield (the query's row, its passages' rows, their scores) for each query, a bounded group at a time."""
     rows = read_embedded_rows(job, queries)
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, QUERIES_PER_SEARCH):
@@ -300,14 +300,14 @@ def search_index(
 def list_shares_found(
     ours: BestPassages, exact: BestPassages, k: int, rescored: bool
 ) -> list[float]:
-    """Return each query's share of exact search's top k, by passages where the index's scores say nothing about it."""
+    """Return each query's share of exact search's top k, by scores if they are exact, else by passages."""
     if rescored:
         return list_shares_by_score(ours, exact, k)
     return list_shares(ours.list_ranks(), exact.list_ranks(), k)
 
 
 def run(job: Job[AnnParams]) -> None:
-    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes; warn of what is missing."""
+    """Search and write the run, and its recall at 10, 100 and the depth as far as it goes; warn of missing passages."""
     params = job.params
     depth = job.params.depth
     passages, queries = open_embeddings(job, Embeddings)
@@ -351,7 +351,7 @@ def run(job: Job[AnnParams]) -> None:
 def search_exactly(
     passages: Embeddings, queries: Array, ranks: Array, depth: int, threads: Threads
 ) -> BestPassages:
-    """Return each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
+    """Return each query's exact top `depth`, by a pass over all passages; `ranks` has the rank of each row's id."""
     best = BestPassages(len(queries), min(depth, passages.rows))
     with Progress("exact search", passages.rows, "passages") as progress:
         stretches = Stretches(passages, range(len(passages)), ranks, progress)

@@ -1,7 +1,7 @@
-"""Equal vectors stand in a graph once, as one node; a search puts the passages of the others beside it.
+"""Store equal vectors in a graph once, as one node; a search puts the passages of the others next to it.
 
-FAISS links a node to its nearest neighbours. Those of hundreds of equal vectors are one another: no link leads away
-from them, and a search that comes upon them ends there, with a short list or without the best passages.
+FAISS links a node to its nearest neighbours. Hundreds of equal vectors are each other's neighbours: no link leads away
+from them, and a search that reaches them ends there, with a short list or without the best passages.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ def find_copies(parts: Iterable[Array], first: int) -> Array:
     """Return the rows that equal an earlier one, ascending, and the first row that each equals, shape (copies, 2).
 
     Args:
-        parts: digests of rows that follow one another.
-        first: the number of the first of them.
+        parts: digests of consecutive rows.
+        first: the number of the first row.
     """
     digests = np.concatenate([np.empty((0, 2), np.uint64), *parts])
-    order = np.lexsort(digests.T)  # equal rows stand together, the first of them first
+    order = np.lexsort(digests.T)  # equal rows are consecutive, the first of them first
 
     in_order = digests[order]
     is_new = np.ones(len(order), bool)
@@ -47,16 +47,16 @@ def find_copies(parts: Iterable[Array], first: int) -> Array:
 
 
 class Copies:
-    """Map the nodes of an index in which equal vectors stand once; nodes are numbered in the order of their rows.
+    """Maps the nodes of an index in which equal vectors occur once; nodes are numbered in the order of their rows.
 
     Args:
-        pairs: as of `find_copies`.
-        ranks: of all rows; copies then stand in the order of their ranks, else in that of their rows.
+        pairs: as `find_copies` returns them.
+        ranks: ranks of all rows; copies are then in the order of their ranks, otherwise in that of their rows.
     """
 
     def __init__(self, pairs: Array, ranks: Array | None = None) -> None:
         self.rows, self.firsts = pairs.astype(np.int64).T
-        # How many nodes come before each copy: a node's row is its number and that of the copies before it.
+        # The number of nodes before each copy: a node's row is its own number plus the number of copies before it.
         self.nodes_before = self.rows - np.arange(len(self.rows))
 
         # A group is a first row with its copies: those of group i are `members[bounds[i] : bounds[i + 1]]`.
@@ -70,12 +70,12 @@ class Copies:
         self.bounds = sum_lengths(sizes)
 
     def find_rows(self, nodes: Rows) -> Rows:
-        """Return the row of each node, of a vector's copies the first; -1 of -1."""
+        """Return the row of each node, the first of equal vectors; -1 for -1."""
         copies_before = np.searchsorted(self.nodes_before, nodes, "right")
         return np.where(nodes < 0, -1, nodes + copies_before)
 
     def find_nodes(self, rows: Rows) -> Rows:
-        """Return the node that stands for each row."""
+        """Return the node that represents each row."""
         nearest = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
         is_copy = self.rows[nearest] == rows
         firsts = np.where(is_copy, self.firsts[nearest], rows)
@@ -83,7 +83,7 @@ class Copies:
         return firsts - copies_before
 
     def expand(self, scores: Floats, rows: Rows) -> tuple[Floats, Rows]:
-        """Put the copies of each row beside it, with its score, and leave out what then stands beyond the width.
+        """Put the copies of each row next to it, with its score, and leave out what then exceeds the width.
 
         Scores and rows have the shape (queries, width), best first; a row of -1 is not a result.
         """
@@ -91,14 +91,14 @@ class Copies:
         groups = np.searchsorted(self.groups, rows).clip(max=len(self.groups) - 1)
         has_copies = self.groups[groups] == rows
 
-        # How many places each row takes, where these begin, and how many of them are within the width.
+        # The number of places that each row takes, where these begin, and how many of them are within the width.
         sizes = np.where(has_copies, np.diff(self.bounds)[groups], rows >= 0)
         begins = np.cumsum(sizes, axis=1) - sizes
         sizes = (width - begins).clip(0, sizes)
         hits = np.nonzero(sizes)  # (queries, columns) of the rows that take any place
         counts = sizes[hits]
 
-        # Of each result: its query, its column, its row if that has no copies, and its place in `members` if it has.
+        # For each result: its query, its column, its row if that has no copies, or its place in `members` if it has.
         queries = np.repeat(hits[0], counts)
         columns = join_ranges(begins[hits], counts)
         single_rows = np.repeat(rows[hits], counts)

@@ -1,9 +1,9 @@
-"""What it costs to build an index of FAISS's, and to search through it.
+"""The costs of building one of FAISS's indexes, and of searching through it.
 
-Operations are those of distances, a multiplication and its addition counting as two; signs, and a GPU's product codes,
-cost one table look-up a byte in a search. `faiss` is what all of a machine's threads do together, `faiss_alone` one
-thread, `flat_search` exact search, `scanned` the bytes of vectors or codes that a processor reads for one query after
-another (see config/hardware/).
+Operations are those of distances; a multiplication and its addition count as two. Signs, and a GPU's product codes,
+cost one table look-up per byte in a search. `faiss` is the rate of all of a machine's threads together, `faiss_alone`
+that of one thread, `flat_search` that of exact search, `scanned` that of bytes of vectors or codes that a processor
+reads for one query after another (see config/hardware/).
 """
 
 from math import ceil, log2
@@ -18,12 +18,12 @@ from tandem.plan.graph import Stage
 from tandem.retrieval.exact import STRETCH_BYTES
 
 _KMEANS_ROUNDS = 10  # for inverted lists (extras/kmeans.py)
-# FAISS's own settings of what it learns.
+# FAISS's own settings for learned parts.
 _CODE_ROUNDS = 25  # of k-means for a part of a code
 _VECTORS_PER_CENTROID = 256  # at most
-_ROTATIONS = 50  # of OPQ
+_ROTATIONS = 50  # rounds of OPQ
 _CODE_ROUNDS_PER_ROTATION = 4
-_ROTATION_CENTROIDS = 256  # of the codes that a rotation is fitted to
+_ROTATION_CENTROIDS = 256  # of the codes to which a rotation is fitted
 _DEFAULT_EF_SEARCH = 16  # candidates of a search in a graph
 _DEFAULT_EF_CONSTRUCTION = 40  # candidates while a graph is built
 
@@ -31,38 +31,38 @@ _BYTES_PER_NUMBER = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
 _BYTES_PER_FLOAT = 4.0
 _BYTES_PER_LINK = 4
 _BYTES_PER_LISTED_ID = 8
-# What a vector or code costs beside its own bytes where one query reads it: measured were 60 ns of 128 floats, 21 to 31
-# of as many bytes, 13 to 20 of codes of 32 bytes, on one core.
+# The cost of reading a vector or code for one query, in addition to its own bytes. Measured on one core: 60 ns for 128
+# floats, 21 to 31 ns for as many bytes, 13 to 20 ns for codes of 32 bytes.
 _BYTES_PER_VISIT = 160
-_QUERIES_IN_MEMORY = 1024  # whose candidates are held together
+_QUERIES_IN_MEMORY = 1024  # queries whose candidates are held together
 _INDEX_PROCESS_BYTES = 150 * MIB
 
 
 @index_size("index")
 class IndexSize:
-    """Describe an index in numbers."""
+    """An index in numbers."""
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
         self.rows = round(count_rows(passages, setting))
         self.dimension = setting.dimension(passages)
-        # at which all of a machine searches it: exact search's on GPUs
+        # rate of the whole machine's search: exact search's on GPUs
         self.rate = "faiss" if setting.execution.index_gpu == "none" else "flat_search"
 
         params = fill_sizes(stage.params, self.rows, self.dimension)
         keys = FAISS_INDEXES[params.type].model_fields
         values = {key: value if key in keys else None for key, value in params.model_dump().items()}
-        self.params = SimpleNamespace(**values)  # sized for the corpus; None what the type lacks
+        self.params = SimpleNamespace(**values)  # sized for the corpus; None if the type lacks it
 
         self.nlist = count_lists(params) or 0  # inverted lists
-        # A graph (HNSW) has twice m links a passage in its lowest layer, which holds all passages.
+        # A graph (HNSW) has twice m links per passage in its lowest layer, which holds all passages.
         self.links = 2 * count_links(params)
-        # passages that it learns from
+        # number of passages that it learns from
         self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
 
     @property
     def row_bytes(self) -> float:
-        """Return the bytes of a passage: vector or code, id in a list, links. FAISS's own words count as float32."""
+        """Return the bytes per passage: vector or code, id in a list, links. For factory strings float32 is assumed."""
         listed = _BYTES_PER_LISTED_ID if self.nlist else 0
         return self.code_bytes + listed + _BYTES_PER_LINK * self.links
 
@@ -86,11 +86,11 @@ class IndexSize:
 
     @property
     def code_centroids(self) -> int:
-        """Return the number of centroids of each part of a code, as many as its bits tell apart; 0 without codes."""
+        """Return the number of centroids of each part of a code, as its bits allow; 0 without codes."""
         return 1 << self.params.bits if self.params.bits else 0
 
     def count_learning(self) -> tuple[float, float]:
-        """Return the operations to learn from the sample: of all threads (lists), and of one (rotation and codes)."""
+        """Return the operations of learning from the sample: by all threads (lists), and one (rotation and codes)."""
         lists = _KMEANS_ROUNDS * 2.0 * self.sample * self.nlist * self.dimension
         if not self.code_centroids:
             return lists, 0.0
@@ -104,7 +104,7 @@ class IndexSize:
         return lists, codes
 
     def count_filling(self) -> tuple[float, float, float]:
-        """Return the operations to add all passages, of all threads and of one, and a graph's hops.
+        """Return the operations of adding all passages, by all threads and by one, and a graph's hops.
 
         All threads compare passages with lists; one computes codes and grows links.
 
@@ -122,11 +122,11 @@ class IndexSize:
         )
 
     def count_hops(self, compared: float) -> float:
-        """Return the hops of a graph's search that compares so many nodes."""
+        """Return the hops of a graph's search that compares `compared` nodes."""
         return compared * log2(max(2, min(self.rows, self.params.part)))
 
     def count_compared_nodes(self, ef_search: int | None) -> float:
-        """Return the nodes of graphs that a query is compared with; 0 without a graph."""
+        """Return the number of a graph's nodes that a query is compared with; 0 without a graph."""
         if not self.links:
             return 0.0
         graphs = ceil(self.rows / self.params.part)
@@ -135,7 +135,7 @@ class IndexSize:
     def list_searches(
         self, queries: float, nprobe: int | None, ef_search: int | None
     ) -> dict[str, float]:
-        """Return the work to search for so many queries, by its rate."""
+        """Return the work of searching for `queries` queries, by its rate."""
         distance = 2.0 * self.dimension
         compared = self.count_compared_nodes(ef_search)
         if compared:
@@ -151,7 +151,7 @@ class IndexSize:
 
 @cost("index")
 def estimate_index(stage: Stage, setting: Setting) -> Work:
-    """Estimate training by one job, and filling, which shards share."""
+    """Estimate training by one job, and filling, which shards divide."""
     index = IndexSize(stage, setting)
     learned_together, learned_alone = index.count_learning()
     filled_together, filled_alone, hops = index.count_filling()
@@ -169,7 +169,7 @@ def estimate_index(stage: Stage, setting: Setting) -> Work:
 
 @cost("ann")
 def estimate_ann(stage: Stage, setting: Setting) -> Work:
-    """Estimate searching an index, scoring its proposals, and the exact search that its recall is measured against."""
+    """Estimate searching an index, scoring its proposals, and the exact search with which its recall is compared."""
     params, queries = params_of(stage), setting.queries(stage)
     index = IndexSize(stage.upstream["index"], setting)
     depth = min(params.depth, index.rows)

@@ -1,8 +1,8 @@
-"""FAISS's factory strings: which of them are an index of passages by inner product. Planning reads it: no FAISS.
+"""FAISS's factory strings: which are indexes of passages by inner product. Planning reads this module: no FAISS.
 
-The grammar is that of faiss/index_factory.cpp (1.15.1) without what cannot serve here: what FAISS has for L2 distances
-alone, does not store, or answers by ending the process. A string is refused before anything is encoded: FAISS refuses
-some of them after hours of training, and searches others the wrong way round.
+The grammar is that of faiss/index_factory.cpp (1.15.1), except for parts that cannot serve here: those that FAISS has
+only for L2 distances, does not store, or answers by ending the process. A string is checked before anything is encoded:
+FAISS refuses some of them only after hours of training, and searches others in the wrong direction.
 """
 
 import re
@@ -12,24 +12,24 @@ from math import prod
 
 from tandem.config.indexes import SIGN_INDEX
 
-_DEFAULT_LINKS = 32  # of a graph's node, where the string names none
-_MOST_LINKS = 512  # of a graph's node at most: more are kilobytes a passage
-_MOST_CODE_BITS = 24  # of a part's code at most, as FAISS has it
+_DEFAULT_LINKS = 32  # per graph node, if the string names no number
+_MOST_LINKS = 512  # per graph node, at most: more would take kilobytes per passage
+_MOST_CODE_BITS = 24  # of a part's code, at most: FAISS's limit
 _CODES_PER_BATCH = 32  # codes that are compared at once: the size of a batch is a multiple
 _THOUSANDS = {"": 1, "k": 1 << 10, "M": 1 << 20}
-# FAISS has a loop of its own for product codes of two dimensions a part, which reads eight centroids at a time.
+# FAISS has a special loop for product codes with two dimensions per part, which reads eight centroids at a time.
 LEAST_BITS_OF_PAIRS = 3
 _UNKNOWN_INDEX = "FAISS has no such index, or none of such a size"
 
 _NUMBER = r"([1-9]\d*)"
 _SCALAR = r"SQ(?:4|6|8|fp16|bf16|8_direct|8_direct_signed|tqmse[12348]|tq[2345])"
-# scalar quantisers that compare a query with codes, but no code with another
+# scalar quantisers that can compare a query with codes, but not codes with one another
 _ONE_SIDED = r"SQtq[2345]"
 _NORMS = r"(?:_N(?:none|float|qint8|qint4|lsq2x4|rq2x4))?"
-# What re-ranks: codes that FAISS compares one at a time.
+# Indexes that re-rank: codes that FAISS can compare one at a time.
 _REFINING = rf"Flat|(?!{_ONE_SIDED}$){_SCALAR}|PQ[x\d]+(?:np)?|P?(?:RQ|LSQ)[x_\d]+{_NORMS}|(?:RaBitQ|EDEN)\d?"
 
-# Words that FAISS knows and that cannot be an index here, and why.
+# Words that FAISS knows but that cannot be an index here, and why.
 _REFUSED_WORDS = {
     r"IDMap2?": "passages are numbered already; leave it out",
     r"MinMax(FP16)?": "FAISS adds no vectors to it; leave it out",
@@ -48,13 +48,13 @@ _REFUSED_WORDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """Describe the index that a factory string names.
+    """The index that a factory string names.
 
     Attributes:
-        dimension: of the vectors that are stored, behind all transforms; None where that of the input is not known.
-        least: vectors that it is learned from at least.
-        lists: inverted lists; 0 for none.
-        links: of each node, where its vectors are the nodes of a graph; 0 for none.
+        dimension: dimension of the stored vectors, after all transforms; None if that of the input is not known.
+        least: the least number of vectors that it is learned from.
+        lists: number of inverted lists; 0 for none.
+        links: links of each node, if its vectors are the nodes of a graph; 0 for none.
     """
 
     dimension: int | None
@@ -68,15 +68,15 @@ class Description:
         return self.links > 0
 
     def needing(self, vectors: int | None) -> "Description":
-        """Return the same, to be learned from so many vectors at least."""
+        """Return the same description, but with at least `vectors` vectors to learn from."""
         return replace(self, least=max(self.least, vectors or 1))
 
 
 def describe_factory(text: str, dimension: int | None = None) -> Description:
-    """Return what a factory string describes, for vectors of a dimension, where that is known.
+    """Return the description of a factory string, for vectors of a dimension, if that is known.
 
     Raises:
-        ValueError: FAISS does not know it, or it is not an index here; the message names the part and says why.
+        ValueError: FAISS does not know it, or it is not an index here; the message names the part and the reason.
     """
     for word in _iterate_words(text):
         for pattern, why in _REFUSED_WORDS.items():
@@ -109,7 +109,7 @@ def describe_factory(text: str, dimension: int | None = None) -> Description:
 
 
 def _iterate_words(text: str) -> Iterator[str]:
-    """Yield the parts of a string that commas separate, those in parentheses left out."""
+    """Yield the parts of a string between commas; commas in parentheses do not count."""
     flat = text
     while (shorter := re.sub(r"\([^()]*\)", "", flat)) != flat:
         flat = shorter
@@ -122,12 +122,12 @@ def _require(holds: object, part: str, why: str) -> None:
 
 
 def _refined(base: str, refining: str, dimension: int | None) -> Description:
-    """Return an index whose results another one re-ranks, of vectors before any transform."""
+    """Return an index whose results another index re-ranks; that one holds vectors before any transform."""
     codes = _codes(refining, dimension, _REFINING_CODES)
     return describe_factory(base, dimension).needing(codes.least)
 
 
-# Transforms: the dimension that they give, and how many vectors they are learned from at least.
+# Transforms: the dimension of their output, and the least number of vectors that they are learned from.
 
 _Transformed = tuple[int | None, int | None]
 
@@ -146,7 +146,7 @@ def _rotate(word: str, dimension: int | None, size: int | None = None) -> _Trans
 
 
 def _spread(word: str, dimension: int | None, seed: int = 0) -> _Transformed:
-    # a Hadamard matrix has a power of two of rows
+    # the rows of a Hadamard matrix are a power of two
     return dimension and 1 << (dimension - 1).bit_length(), None
 
 
@@ -176,7 +176,7 @@ _TRANSFORMS: dict[str, Callable[..., _Transformed]] = {
 }
 
 
-# Indexes that are made of others.
+# Indexes that are composed of others.
 
 
 def _signs(text: str, dimension: int | None, bits: str | None) -> Description:
@@ -216,7 +216,7 @@ def _inverted(
     chosen_by: str | None,
     code: str,
 ) -> Description:
-    """Inverted lists of vectors or codes; an index of their centroids may choose them."""
+    """Return inverted lists of vectors or codes; an index of their centroids may choose the lists."""
     lists = int(size) * _THOUSANDS[thousands]
     _require_links(text, links)
     if chosen_by and (
@@ -243,11 +243,11 @@ _INDEXES: dict[str, Callable[..., Description]] = {
 }
 
 
-# Codes: how many vectors they are learned from at least.
+# Codes: the least number of vectors that they are learned from.
 
 
 def _codes(text: str, dimension: int | None, codes: dict[str, Callable[..., int]]) -> Description:
-    """Vectors or codes one after the other, all of them or a list's."""
+    """Return vectors or codes, one after another: all of them, or those of a list."""
     for pattern, read in codes.items():
         if match := re.fullmatch(pattern, text):
             return Description(dimension, read(text, dimension, *match.groups()))
@@ -294,7 +294,7 @@ def _product(text: str, dimension: int | None, parts: str, bits: str | None) -> 
 
 
 def _searched_product(text: str, dimension: int | None, parts: str, bits: str | None) -> int:
-    """Refuse product codes of an index's own that FAISS cannot search; else as `_product`."""
+    """Refuse product codes of an index that FAISS cannot search; otherwise do as `_product`."""
     least = _product(text, dimension, parts, bits)
     _require(
         dimension != 2 * int(parts) or int(bits or 8) >= LEAST_BITS_OF_PAIRS,
@@ -355,9 +355,9 @@ _CODES: dict[str, Callable[..., int]] = {
     rf"RaBitQfs[1-9]?(?:_{_NUMBER})?": _fast_bits,
     r"EDEN[1-8]?(?:BIAS|BIASED)?": _plain,
 }
-# Codes that re-rank, or that are in lists, are compared one at a time, by another loop than all codes of an index.
+# Codes that re-rank, or that are in lists, are compared one at a time, by another loop than an index of only codes.
 _REFINING_CODES = _CODES | {_PANORAMA: _levels}
-# Of codes that are compared many at a time, those in lists may be of the difference from the centroid (`r`).
+# Of codes compared many at a time, those in lists may encode the difference from the centroid (`r`).
 _FLAT_CODES = _CODES | {
     _PRODUCT: _searched_product,
     _PANORAMA: _levels,

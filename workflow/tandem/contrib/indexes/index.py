@@ -1,7 +1,7 @@
 """Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows, by inner product or by signs.
 
-Shards fill whole parts, the stage those still missing, and merges inverted lists on disk: how the work was split
-changes no byte, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
+Shards fill whole parts. The stage fills the missing ones, and merges inverted lists on disk: how the work is divided
+changes no byte, and a killed build continues after its last finished part. No torch is needed, as in `retrieve`.
 """
 
 import shutil
@@ -44,10 +44,10 @@ _TRAINED_FILE = "trained.faiss"
 _PARTS_FOLDER = "work"
 INDEX_FILE = "index.faiss"
 INVERTED_LISTS_FILE = "lists.ivfdata"
-_QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
+_QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # for lists with centroids learned here
 _MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
 _FLAT = (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2)
-# of FAISS's GPUs: how many bytes a product code has, each of 8 bits, and how numbers are rounded
+# limits of FAISS on GPUs: the bytes of a product code, each of 8 bits, and the types of rounded numbers
 _GPU_CODE_BYTES = (1, 2, 3, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96)
 _GPU_SCALARS = (
     faiss.ScalarQuantizer.QT_4bit,
@@ -76,7 +76,7 @@ def sample_vectors(passages: Embeddings, size: int, seed: int) -> Floats:
 
 
 def cut_rows(rows: range, size: int) -> Iterator[range]:
-    """Yield the rows in pieces of at most `VECTORS_PER_PIECE` that lie in one block of `size` rows each."""
+    """Yield the rows in pieces of at most `VECTORS_PER_PIECE`, each within one block of `size` rows."""
     for first in range(rows.start // size * size, rows.stop, size):
         block = range(max(first, rows.start), min(first + size, rows.stop))
         yield from (
@@ -85,9 +85,9 @@ def cut_rows(rows: range, size: int) -> Iterator[range]:
 
 
 def make_empty(params: IndexParams, dimension: int) -> Any:
-    """Return an untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
+    """Return an untrained index with sized parameters; a `UserError` if FAISS knows no such index."""
     name = name_factory(params, dimension)
-    # its Hamming distance has no other
+    # the Hamming distance of signs has no other metric
     metric = faiss.METRIC_L2 if SIGN_INDEX in name else faiss.METRIC_INNER_PRODUCT
     with explain_errors(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
@@ -103,13 +103,13 @@ def make_empty(params: IndexParams, dimension: int) -> Any:
         isinstance(inner, faiss.IndexIVFScalarQuantizer)
         and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16
     ):
-        # differences from centroids would be rounded; the embeddings are fp16 as they are
+        # differences from centroids would be rounded; the embeddings themselves are fp16
         inner.by_residual = False
     return index
 
 
 def split_chain(index: Any) -> tuple[list[Any], Any]:
-    """Return the transforms that vectors go through first, and the index behind them."""
+    """Return the transforms that vectors pass through first, and the index after them."""
     whole: Any = faiss.downcast_index(index)
     if not isinstance(whole, faiss.IndexPreTransform):
         return [], whole
@@ -120,7 +120,7 @@ def split_chain(index: Any) -> tuple[list[Any], Any]:
 
 
 def find_graph(index: Any) -> Any:
-    """Return the graph that is searched, behind transforms and before what re-ranks its results; None without any."""
+    """Return the graph that is searched, after transforms and inside an index that re-ranks; None without any."""
     inner = split_chain(index)[1]
     while isinstance(inner, faiss.IndexRefine):
         inner = split_chain(inner.base_index)[1]
@@ -128,11 +128,11 @@ def find_graph(index: Any) -> Any:
 
 
 def has_gpu_form(index: Any) -> bool:
-    """Return whether FAISS searches this index on GPUs: vectors as they are, and inverted lists, behind any transform.
+    """Return whether FAISS searches this index on GPUs: plain vectors, and inverted lists, after any transform.
 
-    It has no graphs, signs, refinements, or codes outside of lists there, no lists whose centroids are not vectors as
-    they are, and of codes some sizes only. A type that extends one of these is none: FAISS would copy its vectors, as
-    Panorama lays them out, as if they were plain ones.
+    There it has no graphs, signs, refinements, or codes outside of lists, no lists whose centroids are not plain
+    vectors, and only some sizes of codes. Types that extend one of these do not count: FAISS would copy their vectors,
+    in Panorama's layout, as if they were plain ones.
     """
     inner = split_chain(index)[1]
     if not is_merged(index):
@@ -147,14 +147,14 @@ def has_gpu_form(index: Any) -> bool:
 def is_merged(index: Any) -> bool:
     """Return whether its parts become one index by merging inverted lists.
 
-    Only indexes of exactly these types do, none of a type that extends them.
+    Only indexes of exactly these types are merged, not those of a type that extends them.
     """
     inner = split_chain(index)[1]
     return type(inner) in _MERGED
 
 
 def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) -> None:
-    """Learn what the index needs from a sample, in place: rotation, lists' centroids, quantiser, in this order.
+    """Train what the index needs on a sample, in place: rotation, lists' centroids, quantiser, in this order.
 
     The sample has the shape (passages, dim). Threads learn the centroids, one thread the rest.
     """
@@ -174,10 +174,10 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
 
 
 def _train_transform(transform: Any, vectors: Floats) -> None:
-    """Train a transform; OPQ with codes of 8 bits, FAISS's default, or of as many as there are enough vectors for.
+    """Train a transform; OPQ with codes of 8 bits, FAISS's default, or of as many bits as there are enough vectors for.
 
-    There FAISS would warn of few vectors for each part of a code and each round: 2,400 lines on a small corpus. (For
-    fewer vectors than dimensions it would write beyond the end of its arrays: `check_index` refuses these.)
+    Otherwise FAISS would warn of few vectors for each part of a code and each round: 2,400 lines on a small corpus.
+    (With fewer vectors than dimensions it would write beyond the end of its arrays: `check_index` refuses that.)
     """
     if not isinstance(transform, faiss.OPQMatrix):
         transform.train(vectors)
@@ -192,7 +192,7 @@ def _train_transform(transform: Any, vectors: Floats) -> None:
 
 
 class Build:
-    """Build an index; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
+    """Builds an index; a `UserError` if parameters do not fit the vectors, or FAISS lacks the index."""
 
     def __init__(self, job: Job[IndexParams], threads: Threads) -> None:
         check_files(job.inputs["passages"], ["meta.json"])
@@ -229,7 +229,7 @@ class Build:
         self.unchecked -= blocks
 
     def train(self) -> None:
-        """Train the index, unless that is done."""
+        """Train the index, unless it is trained already."""
         if self.pieces.facts(_TRAINED_FILE):
             return
         if not self.index.is_trained:
@@ -246,7 +246,7 @@ class Build:
         self.save(_TRAINED_FILE, self.index)
 
     def fill(self, names: Iterable[str]) -> None:
-        """Fill the parts that are missing."""
+        """Fill the missing parts."""
         missing = {name: self.parts[name] for name in names if not self._is_filled(name)}
         total = sum(map(len, missing.values()))
         with Progress(f"index {self.job.key}", total, "vectors", quiet=not missing) as progress:
@@ -262,18 +262,18 @@ class Build:
         return np.ascontiguousarray(self.passages.take(rows.start, rows.stop), np.float32)
 
     def copies_name(self, name: str) -> str:
-        """Return the piece beside a part that has its copies."""
+        """Return the name of the piece with a part's copies, which is next to the part."""
         return f"copies-{name.removeprefix('part-').removesuffix('.faiss')}.npy"
 
     def _is_filled(self, name: str) -> bool:
-        """Return whether a part, and what says which of its rows are copies, are finished and whole."""
+        """Return whether a part, and the piece that lists which of its rows are copies, are finished and whole."""
         names = [name] if find_graph(self.index) is None else [name, self.copies_name(name)]
         return all(map(self.pieces.facts, names))
 
     def _copies(self, name: str, index: Any) -> Array:
-        """Return the copies among a part's rows, as of `find_copies`, in a piece of their own; none without a graph.
+        """Return the copies among a part's rows, as `find_copies` does, in a separate piece; none without a graph.
 
-        Vectors are equal for a graph of codes where their codes are.
+        Vectors are equal for a graph of codes if their codes are.
         """
         graph = find_graph(index)
         rows = self.parts[name]
@@ -294,8 +294,8 @@ class Build:
     def _add(self, index: Any, rows: range, copies: Array, progress: Progress) -> None:
         """Add passages in the order of their rows, without copies.
 
-        Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after the other.
-        Where lists are merged later, passages keep their rows as ids.
+        Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after another.
+        If lists are merged later, passages keep their rows as ids.
         """
         merged = is_merged(index)
         (transforms, inner) = split_chain(index)
@@ -304,7 +304,7 @@ class Build:
         is_added[copies[:, 0].astype(np.int64) - rows.start] = False
 
         def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
-            """Return a piece's vectors that are added, and the nearest centroid of each where lists want it."""
+            """Return a piece's vectors to add, and the nearest centroid of each if lists are merged."""
             vectors = self.vectors(piece)[
                 is_added[piece.start - rows.start : piece.stop - rows.start]
             ]
@@ -325,7 +325,7 @@ class Build:
             index.ntotal = inner.ntotal
 
     def _find_nearest(self, quantizer: Any) -> Nearest:
-        """Return what finds lists, on a CPU where centroids have no form for GPUs, such as a graph of them."""
+        """Return the finder of lists; it runs on a CPU if the centroids, such as a graph of them, have no GPU form."""
         return Nearest(
             faiss.downcast_index(quantizer), self.gpu if has_gpu_form(quantizer) else NONE
         )
@@ -335,11 +335,11 @@ class Build:
         self.pieces.write(name, lambda path: faiss.write_index(index, str(path)))
 
     def finish(self, folder: Path) -> int:
-        """Put the parts together in a folder: one index where lists can be merged, else one a part; and `meta.json`.
+        """Join the parts in a folder, as one index if lists can be merged, else as one index per part; and `meta.json`.
 
         Parts' lists are mapped, not loaded, and merged into `lists.ivfdata`: memory does not grow with the corpus. The
-        copies of all parts go into `copies.npy`, and are counted. A part's nodes, numbered on from part to part, are
-        its rows without them.
+        copies of all parts go into `copies.npy`, and are counted. The nodes, numbered on from part to part, are the
+        rows without copies.
         """
         parts = [self.pieces.folder / name for name in self.parts]
         firsts = {INDEX_FILE: 0}
@@ -348,7 +348,7 @@ class Build:
             index = faiss.read_index(str(self.pieces.folder / _TRAINED_FILE))
             merge_ondisk(index, list(map(str, parts)), str(folder / INVERTED_LISTS_FILE))
             lists: Any = faiss.downcast_InvertedLists(split_chain(index)[1].invlists)
-            lists.filename = INVERTED_LISTS_FILE  # whatever this folder is called later
+            lists.filename = INVERTED_LISTS_FILE  # relative, since the folder is renamed later
             faiss.write_index(index, str(folder / INDEX_FILE))
         else:
             names = [INDEX_FILE] if len(parts) == 1 else list(self.parts)
@@ -356,7 +356,7 @@ class Build:
                 name: rows.start for name, rows in zip(names, self.parts.values(), strict=True)
             }
             for name, path in zip(names, parts, strict=True):
-                # so that a kill at any time does not lose a finished part
+                # linked, so that a kill at any time does not lose a finished part
                 link(path, folder / name)
             if find_graph(self.index) is not None:
                 files = [self.pieces.folder / self.copies_name(name) for name in self.parts]
@@ -379,11 +379,11 @@ class Build:
 
 
 def encode_by(index: Any, graph: Any) -> Callable[[Floats], Array]:
-    """Return what tells vectors of an index apart: their codes in a graph of codes, else they themselves."""
+    """Return a function to what an index stores of vectors: their codes in a graph of codes, else the vectors."""
     storage = faiss.downcast_index(graph.storage)
     transforms = split_chain(index)[0]
     if isinstance(storage, faiss.IndexFlat) or graph is not split_chain(index)[1]:
-        # or exact vectors re-rank its results
+        # a graph of plain vectors, or one whose results exact vectors re-rank
         return lambda vectors: vectors + np.float32(0)  # -0 equals 0
 
     def encode(vectors: Floats) -> Array:
@@ -396,7 +396,7 @@ def encode_by(index: Any, graph: Any) -> Callable[[Floats], Array]:
 
 
 def save_array(path: Path, array: Array) -> None:
-    """Write an array as NumPy does, under exactly this name."""
+    """Write an array in NumPy's format, under exactly this name."""
     with open(path, "wb") as file:
         np.save(file, array)
 

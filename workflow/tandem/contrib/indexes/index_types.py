@@ -1,4 +1,4 @@
-"""The types of indexes as FAISS factory strings, and the limits of their parameters; planning reads it: no FAISS."""
+"""The types of indexes as FAISS factory strings, and the limits of their parameters. Planning reads it: no FAISS."""
 
 from math import isqrt
 
@@ -7,8 +7,9 @@ from tandem.contrib.indexes.factory_strings import LEAST_BITS_OF_PAIRS, describe
 from tandem.contrib.indexes.options import FAISS_INDEXES, IndexParams
 from tandem.errors import UserError
 
-# Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
-# out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
+# Placeholders are filled from the parameters; `{opq}` becomes empty or a learned rotation, `{sq}` a scalar quantiser's
+# name. `np` leaves out the renumbering of codes for polysemous filtering, which is not used here and would take most of
+# the training.
 INDEX_FACTORIES: dict[str, str] = {
     "flat": "Flat",
     "sq": "{sq}",
@@ -22,11 +23,11 @@ INDEX_FACTORIES: dict[str, str] = {
     "factory": "{factory}",
 }
 _QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
-# Keys of an entry that decide how it is searched: parameters of the run, not of the index.
+# Keys of an entry that decide how it is searched: they are parameters of the run, not of the index.
 SEARCH_KEYS = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
-LEAST_VECTORS_PER_LIST = 39  # training vectors a centroid, below which FAISS warns
-_VECTORS_PER_LIST = 64  # training vectors a list, the default
-# training vectors at least: 256 for each of a product quantiser's 256 centroids
+LEAST_VECTORS_PER_LIST = 39  # training vectors per centroid, below which FAISS warns
+_VECTORS_PER_LIST = 64  # training vectors per list, the default
+# training vectors, at least: 256 for each of a product quantiser's 256 centroids
 _SMALLEST_SAMPLE = 65_536
 
 
@@ -38,14 +39,14 @@ def has_parameter(params: IndexParams, name: str) -> bool:
 def fill_sizes(params: IndexParams, rows: int, dimension: int) -> IndexParams:
     """Fill in the parameters that depend on the corpus.
 
-    Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
-    code (`m`): one for every eight dimensions.
+    Lists (`nlist`): the largest power of two up to 4 √rows with which each list has at least 39 training vectors. Bytes
+    of a product code (`m`): the largest divisor of the dimension that is at most an eighth of it.
     """
     filled: dict[str, int] = {}
     if has_parameter(params, "nlist") and params.nlist is None:
         trained = min(rows, params.train_sample or rows)
         most = max(1, min(isqrt(16 * rows), trained // LEAST_VECTORS_PER_LIST))
-        filled["nlist"] = 1 << (most.bit_length() - 1)  # the largest power of two up to it
+        filled["nlist"] = 1 << (most.bit_length() - 1)  # the largest power of two up to `most`
     if has_parameter(params, "bits") and params.m is None:
         most_bytes = max(1, dimension // 8)
         filled["m"] = max(m for m in list_divisors(dimension) if m <= most_bytes)
@@ -53,7 +54,7 @@ def fill_sizes(params: IndexParams, rows: int, dimension: int) -> IndexParams:
 
 
 def list_divisors(dimension: int) -> list[int]:
-    """Return the numbers of equal parts that vectors can be cut into.
+    """Return the numbers of equal parts into which vectors can be cut.
 
     >>> list_divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -62,7 +63,7 @@ def list_divisors(dimension: int) -> list[int]:
 
 
 def name_factory(params: IndexParams, dimension: int) -> str:
-    """Return FAISS's name of an index of these sized parameters."""
+    """Return FAISS's factory string for an index with these sized parameters."""
     values = params.model_dump()
     values["opq"] = f"OPQ{params.m}_{dimension}," if params.opq else ""
     values["sq"] = _QUANTISERS[params.sq]
@@ -70,10 +71,10 @@ def name_factory(params: IndexParams, dimension: int) -> str:
 
 
 def count_lists(params: IndexParams) -> int | None:
-    """Return the number of inverted lists; None without any, or where the corpus decides.
+    """Return the number of inverted lists; None without any, or if the corpus decides it.
 
     Raises:
-        ValueError: of a factory string that `check_index` refuses.
+        ValueError: for a factory string that `check_index` refuses.
     """
     if params.factory is None:
         return params.nlist
@@ -81,14 +82,14 @@ def count_lists(params: IndexParams) -> int | None:
 
 
 def count_links(params: IndexParams) -> int:
-    """Return the links of a graph's node; 0 for an index that is no graph, whose `m` are parts of a code."""
+    """Return the links of a graph's node; 0 for an index that is not a graph, whose `m` is the parts of a code."""
     if params.factory is not None:
         return describe_factory(params.factory).links
     return (params.m or 0) if FAISS_INDEXES[params.type].is_graph else 0
 
 
 def sample_size(params: IndexParams, rows: int) -> int:
-    """Return the number of passages that an index of sized parameters is trained on."""
+    """Return the number of passages on which an index with sized parameters is trained."""
     usual = max(_SMALLEST_SAMPLE, _VECTORS_PER_LIST * (count_lists(params) or 0))
     return min(rows, params.train_sample or usual)
 
@@ -96,7 +97,7 @@ def sample_size(params: IndexParams, rows: int) -> int:
 def check_index(
     params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None
 ) -> None:
-    """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
+    """Refuse parameters that cannot be built from `rows` passages, if known; `where` is the path of the entry."""
     if params.factory is not None:
         _check_factory(params, params.factory, where, rows, dimension)
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
@@ -139,7 +140,7 @@ def check_index(
 def _check_factory(
     params: IndexParams, text: str, where: str, rows: int | None, dimension: int | None
 ) -> None:
-    """Refuse a factory string that is not an index of vectors of this dimension, or learns from more than there are."""
+    """Refuse a factory string that is not an index of vectors of this dimension, or needs more to learn from."""
     try:
         described = describe_factory(text, dimension)
     except ValueError as error:

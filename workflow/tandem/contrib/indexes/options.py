@@ -1,4 +1,4 @@
-"""The types of indexes of FAISS's: a model of each one's keys, and the parameters of the stages `index` and `ann`."""
+"""FAISS's types of indexes: a model of the keys of each, and the parameters of the stages `index` and `ann`."""
 
 from typing import ClassVar, Literal, get_args
 
@@ -15,18 +15,18 @@ IndexType = Literal[
 
 
 class FaissIndex(Index):
-    """An entry of an index of FAISS's."""
+    """An entry for one of FAISS's indexes."""
 
     built_by: ClassVar[str] = "index"
     searched_by: ClassVar[str] = "ann"
-    # whether it is a graph of its vectors, and whether FAISS searches it on GPUs; of a factory its string says it
+    # whether it is a graph of its vectors, and whether FAISS searches it on GPUs; for a factory its string decides
     is_graph: ClassVar[bool] = False
     has_gpu_form: ClassVar[bool] = False
 
 
 class _Parts(FaissIndex):
     part: int = Field(
-        1 << 20, ge=1, description="passages that are added at once: what a job holds in memory"
+        1 << 20, ge=1, description="passages that are added at once and held in memory"
     )
 
 
@@ -34,7 +34,9 @@ class _Learned(FaissIndex):
     train_sample: int | None = Field(
         None, ge=1, description="training passages; null: 64 per list, at least 65,536"
     )
-    seed: int | None = Field(None, ge=0, description="null: the configuration's")
+    seed: int | None = Field(
+        None, ge=0, description="seed of sample and centroids; null: the configuration's"
+    )
 
 
 class _Lists(FaissIndex):
@@ -50,11 +52,11 @@ class _Product(FaissIndex):
     m: int | None = Field(
         None, ge=1, description="parts of a vector; null: one for every eight dimensions"
     )
-    bits: int = Field(8, ge=1, le=12, description="of a part's code")
+    bits: int = Field(8, ge=1, le=12, description="bits of a part's code")
     opq: bool = Field(True, description="learn a rotation first")
 
 
-PASSAGES_OF_A_GRAPH = 1 << 22  # where the configuration does not say
+PASSAGES_OF_A_GRAPH = 1 << 22  # passages of one graph, unless configured
 
 
 class _Graph(FaissIndex):
@@ -68,13 +70,13 @@ class _Graph(FaissIndex):
     part: int = Field(
         PASSAGES_OF_A_GRAPH,
         ge=1,
-        description="passages of one graph; where there are several, each is searched",
+        description="passages of one graph; if there are several graphs, each is searched",
     )
 
 
 class _Quantiser(FaissIndex):
     sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field(
-        "8bit", description="of a dimension; fp16: lossless"
+        "8bit", description="bits of a dimension; fp16: lossless"
     )
 
 
@@ -93,10 +95,12 @@ class SqIndex(_Quantiser, _Learned, _Parts):
 
 
 class BinaryIndex(_Parts):
-    """The signs of a vector's numbers, a bit each, by the Hamming distance."""
+    """The signs of a vector's numbers, a bit each, compared by the Hamming distance."""
 
     type: Literal["binary"]
-    rescore_factor: int = Field(4, ge=1, description="ask the index for this many times the depth")
+    rescore_factor: int = Field(
+        4, ge=1, description="the index is asked for this many times the depth"
+    )
 
 
 class PqIndex(_Product, _Learned, _Parts):
@@ -136,14 +140,14 @@ class HnswSqIndex(_Quantiser, _Graph, _Learned):
 
 
 class FactoryIndex(_Learned, _Parts):
-    """An index by FAISS's own name; of a graph `part` is that of `hnsw`, unless it is set."""
+    """An index by FAISS's own name; for a graph, `part` has the default of `hnsw`."""
 
     type: Literal["factory"] = "factory"
     factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")
-    nprobe: int | None = Field(None, ge=1, description="where it has lists; null: FAISS's")
-    ef_search: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+    nprobe: int | None = Field(None, ge=1, description="lists to search, if any; null: FAISS's")
+    ef_search: int | None = Field(None, ge=1, description="for a graph: candidates; null: FAISS's")
     ef_construction: int | None = Field(
-        None, ge=1, description="where it is a graph; null: FAISS's"
+        None, ge=1, description="for a graph: candidates while it is built; null: FAISS's"
     )
 
 
@@ -163,7 +167,7 @@ FAISS_INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEnt
 
 
 class IndexParams(Params):
-    """An index of FAISS's. Which of the optional parameters count is decided by the type."""
+    """One of FAISS's indexes. Its type decides which of the optional parameters count."""
 
     type: IndexType = Field("factory", description="structure of the index")
     factory: str | None = Field(
@@ -179,9 +183,9 @@ class IndexParams(Params):
         None, ge=1, description="inverted lists; null: from the number of passages"
     )
     train_sample: int | None = Field(
-        None, ge=1, description="passages it is trained on; null: 64 per list, at least 65,536"
+        None, ge=1, description="passages for training; null: 64 per list, at least 65,536"
     )
-    seed: int = Field(0, description="of the sample and the centroids")
+    seed: int = Field(0, description="seed of the sample and the centroids")
     ef_construction: int | None = Field(None, ge=1, description="candidates while a graph is built")
     part: int = Field(1 << 20, ge=1, description="passages that are added together")
 
@@ -196,7 +200,7 @@ class AnnParams(RunParams):
         None, ge=1, description="candidates in a graph; null: FAISS's default"
     )
     rescore: bool = Field(True, description="rank by exact scores of the stored vectors")
-    rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
+    rescore_factor: int = Field(2, ge=1, description="the index proposes this many times the depth")
     recall_queries: int = Field(
         0, ge=0, description="queries whose recall against exact search is measured"
     )

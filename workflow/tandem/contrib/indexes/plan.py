@@ -1,4 +1,4 @@
-"""The stage that builds an index of FAISS's, from an entry of `indexes`."""
+"""Plan the stage that builds one of FAISS's indexes, from an entry of `indexes`."""
 
 from contextlib import suppress
 
@@ -19,16 +19,16 @@ from tandem.stages.base import Json
 
 
 def _index_params(entry: FaissIndex, seed: int) -> IndexParams:
-    """Return the parameters of an index, of an entry that also says how it is searched.
+    """Return the parameters of an index from an entry, which also has keys of how it is searched.
 
     Args:
-        seed: the configuration's, of what is drawn where the entry has none of its own.
+        seed: the configuration's seed, for an entry without its own.
     """
     params: Json = {key: value for key, value in json_of(entry).items() if key not in SEARCH_KEYS}
     if "seed" in params and params["seed"] is None:
         params["seed"] = seed
     if isinstance(entry, FactoryIndex) and "part" not in entry.model_fields_set:
-        with suppress(ValueError):  # an unknown one is refused by its key
+        with suppress(ValueError):  # an unknown one is refused elsewhere, by its key
             if describe_factory(entry.factory).is_graph:
                 params["part"] = PASSAGES_OF_A_GRAPH
     return IndexParams.model_validate(params)
@@ -36,7 +36,7 @@ def _index_params(entry: FaissIndex, seed: int) -> IndexParams:
 
 @checks_entry("indexes")
 def check_index_entry(ctx: Context, name: str) -> None:
-    """Refuse an index of FAISS's whose keys do not go together."""
+    """Refuse one of FAISS's indexes whose keys do not fit together."""
     entry = ctx.settings.indexes[name]
     if isinstance(entry, FaissIndex):
         check_index(_index_params(entry, ctx.settings.seed), f"indexes.{name}")
@@ -54,7 +54,7 @@ def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str, search
     rows = (ctx.dataset_entry(data).counts or {}).get("passages")
     if entry.has_gpu_form and ctx.settings.execution.index_gpu != "none":
         _check_for_gpus(at, search, of_tokens, rows)
-    # of tokens' vectors, how many there are and their size is known later
+    # the number and the size of tokens' vectors are known only later
     if not of_tokens:
         is_rotated = has_parameter(params, "opq") and params.opq
         is_sized = params.m or is_rotated or params.factory is not None
@@ -67,13 +67,13 @@ def plan_faiss_index(ctx: Context, passages: Stage, name: str, data: str, search
 
 
 def _check_for_gpus(at: str, search: Json, of_tokens: bool, passages: int | None) -> None:
-    """Refuse a search for more neighbours, or in more lists, than FAISS has on a GPU.
+    """Refuse a search for more neighbours, or in more lists, than FAISS supports on a GPU.
 
     Args:
         at: the path of the index's entry.
         search: parameters of the search.
-        of_tokens: whether the vectors are those of tokens, and neighbours are looked for near each of a query's.
-        passages: how many there are, if the dataset's entry says it.
+        of_tokens: whether the vectors are those of tokens, and neighbours are searched for near each of a query's.
+        passages: the number of passages, if the dataset's entry has it.
     """
     depth = min(search["depth"], passages or search["depth"])
     factor = search["rescore_factor"] if search["rescore"] or of_tokens else 1

@@ -1,4 +1,4 @@
-"""Indexes of FAISS's: types of entries of `indexes`, the stages that build and search them, and their comparison."""
+"""FAISS's indexes: types of entries of `indexes`, the stages that build and search them, and their comparison."""
 
 from tandem.commands import STEPS, Command, register_command
 from tandem.config.indexes import register_index
@@ -13,7 +13,7 @@ register_index(*FAISS_INDEXES.values())
 
 
 def grows_a_graph(stage: Planned) -> bool:
-    """Return whether an index is a graph, which grows on one thread, so that it is the same every time."""
+    """Return whether an index is a graph, which is built by one thread, so that it is the same every time."""
     if factory := stage.values.get("factory"):
         return describe_factory(factory).is_graph
     return FAISS_INDEXES[stage.values["type"]].is_graph

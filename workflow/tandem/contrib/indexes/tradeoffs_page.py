@@ -25,7 +25,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
 
     Args:
         stage: folder of the stage that measured them.
-        out: the table as CSV; the others go beside it as .md and .html.
+        out: the table as CSV; the table as .md and the page as .html are written next to it.
     """
     artifact = open_artifact(stage)
     text = artifact.path("tradeoffs.csv").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
 
 
 def format_setting(line: "pd.Series[Any]") -> str:
-    """Return `nprobe 16`, with `exact scores` where passages are rescored."""
+    """Return `nprobe 16`, with `exact scores` if passages are rescored."""
     words = [f"{name} {line[column]}" for column, name in SWEPT.items() if pd.notna(line[column])]
     if line["rescore"]:
         words.append("exact scores")
@@ -49,7 +49,7 @@ def format_setting(line: "pd.Series[Any]") -> str:
 
 
 def tabulate_tradeoffs(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> PageTable:
-    """Return a row for each setting of each index, and how it was measured."""
+    """Return a row per setting of each index, and how it was measured."""
     has_terms = "active_terms" in lines
     head = [
         "index",
@@ -88,7 +88,7 @@ def tabulate_tradeoffs(lines: pd.DataFrame, recalls: list[str], artifact: Artifa
 
 
 def draw_tradeoffs(lines: pd.DataFrame, recall: str) -> list[Markup]:
-    """Draw recall against latency, a line an index, and against bytes; by an index's own and by exact scores."""
+    """Draw recall against latency, a line per index, and against bytes; for indexes' own and for exact scores."""
     figures = []
     for rescored, how in ((False, "by the index's own scores"), (True, "with exact scores")):
         own = lines[lines["rescore"] == rescored]

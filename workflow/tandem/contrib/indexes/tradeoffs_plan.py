@@ -1,4 +1,4 @@
-"""The stage that measures indexes against one another."""
+"""Plan the stage that compares indexes with one another."""
 
 from tandem.config.representations import Representation
 from tandem.contrib.indexes.options import FAISS_INDEXES, FaissIndex
@@ -31,11 +31,11 @@ class TradeoffsView(View):
 
     @property
     def options(self) -> Tradeoffs:
-        """Return the options of what is compared."""
+        """Return the options of the comparison."""
         return self.plan.settings.section("tradeoffs", Tradeoffs)
 
     def stage(self) -> Stage:
-        """Return the stage that measures indexes against one another: recall, latency and size."""
+        """Return the stage that compares indexes by recall, latency and size."""
         data, ctx = self.plan.settings.dataset, self.plan.planner.ctx
         options = self.options
         split = options.split or self.plan.split

@@ -1,7 +1,7 @@
 """Stage `tradeoffs`: several indexes compared with exact search.
 
-They are compared by recall, latency of one query at a time by one thread, throughput of all queries by all threads, and
-size. No torch here.
+They are compared by recall, latency of one query at a time on one thread, throughput of all queries on all threads, and
+size. This module needs no torch.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _Line = dict[str, str | float | None]
 def iterate_settings(
     index: OpenedIndex, sweep: TradeoffSweep
 ) -> Iterator[tuple[int | None, int | None, bool]]:
-    """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if it has any, with exact scores or not."""
+    """Yield (nprobe, ef_search, rescore) of an index: lists or candidates if any, with and without exact scores."""
     within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
     nprobe: list[int] | list[None] = within if index.lists else [None]
     ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
@@ -53,7 +53,7 @@ def measure(
 ) -> dict[str, float]:
     """Measure a searcher's `search(queries, depth)`, for some queries down to the largest k: recall and times.
 
-    With exact scores (`rescored`) any of equally good passages at the cut counts as found, as in `ann`.
+    With exact scores (`rescored`), any of equally good passages at the cut counts as retrieved, as in `ann`.
     """
     depth = max(ks)
 
@@ -75,7 +75,7 @@ def measure(
 
 @compared_searches("text")
 class VectorSearches:
-    """Run the searches of single vectors that are compared, for a sample of queries."""
+    """Runs the compared searches of single vectors, for a sample of queries."""
 
     def __init__(self, job: Job[TradeoffsParams]) -> None:
         self.passages, embedded = open_embeddings(job, Embeddings)
@@ -89,7 +89,7 @@ class VectorSearches:
         return search_exactly(self.passages, self.queries, self.ranks, self.depth, threads)
 
     def through(self, index: OpenedIndex, rescore: bool) -> VectorSearcher:
-        """Return a search through an index; with `rescore` exact scores decide."""
+        """Return a search through an index; with `rescore`, exact scores decide."""
         return VectorSearcher(index, self.passages, self.ranks, rescore, self.factor)
 
 
@@ -105,7 +105,7 @@ def run(job: Job[TradeoffsParams]) -> None:
         exact = searches.exact(threads)
         with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
             for name, artifact in indexes:
-                # A width is compared as it is.
+                # Each width is compared as it is set.
                 index = OpenedIndex(artifact, threads, gpu, widen=False)
                 size = artifact.manifest.facts["bytes_per_vector"]
                 for nprobe, ef_search, rescore in iterate_settings(index, sweep):

@@ -1,1 +1,1 @@
-"""Looking after results: verify, check, gc, bundle, lineage, prefetch, top."""
+"""Commands that look after results: verify, check, gc, bundle, lineage, prefetch, top."""

@@ -1,4 +1,4 @@
-"""The command `bundle`: what a reader needs to make a table again, in one archive with the same bytes every time."""
+"""The command `bundle`: everything needed to reproduce a table, in one archive whose bytes are the same every time."""
 
 import gzip
 import shlex
@@ -43,21 +43,21 @@ from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_
 from tandem.store.files import sha256, write_json
 from tandem.store.lineage import walk
 
-_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
+_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 BUNDLE_FILE = "bundle.json"
-REMADE_FOLDER = "again"  # the folder in an unpacked bundle where its table is made again
+REMADE_FOLDER = "again"  # the folder in an unpacked bundle where its table is reproduced
 
 _RUN_FILE = "run.trec"
-# forms of a table; beside it lies its log
+# forms of a table; its log is next to it
 _VIEW_SUFFIXES = (".csv", ".md", ".tex", ".json", ".html")
-_PINNED_SUFFIXES = (".lock", ".yaml", ".in")  # of envs/
+_PINNED_SUFFIXES = (".lock", ".yaml", ".in")  # of files in envs/
 
 
 class Bundle(Record):
-    """Hold what `bundle.json` says about a bundle."""
+    """The content of a bundle's `bundle.json`."""
 
-    files: dict[str, FileRecord]  # size and checksum of each other file by its place
-    left_out: list[str]  # keys of the artifacts of which only the manifest was packed
+    files: dict[str, FileRecord]  # path in the bundle → size and checksum of each other file
+    left_out: list[str]  # keys of the artifacts whose manifest only was packed
 
 
 def read_bundle(folder: Path) -> Bundle | None:
@@ -74,15 +74,15 @@ def read_bundle(folder: Path) -> Bundle | None:
 def write_bundle(
     table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()
 ) -> None:
-    """Pack a table with what a reader needs to make it again.
+    """Pack a table with everything that a reader needs to reproduce it.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
-    configuration, the table's layout, its plugins, the lock files, and a README with the commands that make the table
-    again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
+    configuration, the table's layout, its plugins, the lock files, and a README with the commands that reproduce the
+    table. The same results give the same bytes. `tandem verify` works on the unpacked folder.
 
     Args:
         table: a name as in the configuration's folder of tables: `rocketqav2/table4`.
-        files: YAML files of the configuration that it was made with.
+        files: YAML files of the configuration that the table was made with.
         out: FILE.tar.gz or FILE.zip; by default the table's name with .tar.gz.
     """
     names, paths = split_files([table, *files])
@@ -101,7 +101,7 @@ def write_bundle(
     require_writable(out)
     with TemporaryDirectory() as folder:
         files_by_place = gather_files(name, configuration, Path(folder))
-        with draft_file(out) as draft:  # files by name, no times, no owners
+        with draft_file(out) as draft:  # files sorted by name, without times and owners
             (_write_zip if out.suffix == ".zip" else _write_tar)(
                 dict(sorted(files_by_place.items())), draft, top
             )
@@ -110,7 +110,7 @@ def write_bundle(
 
 
 def require_writable(out: Path) -> None:
-    """Refuse a file that cannot be written before the work that fills it; folders above it are made."""
+    """Refuse a file that cannot be written, before the work that fills it; folders above it are created."""
     if out.is_dir():
         raise UserError(f"--out: {out} is a folder; name a file")
     try:
@@ -148,7 +148,7 @@ def _write_zip(files: dict[str, Path], out: Path, top: str) -> None:
 
 
 def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[str, Path]:
-    """Place in the bundle → file, for every file of a table's bundle; files written for the bundle lie in `folder`.
+    """Return path in the bundle → file, for every file of a table's bundle; generated files are written to `folder`.
 
     Raises:
         UserError: the table does not exist, is not made or is another configuration's, or a file is damaged.
@@ -173,7 +173,7 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
         [rule] = [rule for rule, made in plan.tables.targets.items() if made == name][:1]
         raise UserError(f"{problem}; run: {configuration.snakemake([rule])}")
 
-    read_table(table)  # refuses what is damaged
+    read_table(table)  # refuses a damaged table
     target = Target(f"table {name}", [find_artifact(stage.folder) for stage in scores])
     stages = walk(target.artifacts)
     texts = {
@@ -225,8 +225,8 @@ def gather_files(name: str, configuration: Configuration, folder: Path) -> dict[
 
 
 def place_plugins(plugins: Iterable[str]) -> dict[Path, str]:
-    """Return file → place in the bundle, of the plugins that are files: several of one name in numbered folders."""
-    names: dict[Path, str] = {}  # of a file that the configuration names twice, the first
+    """Return file → path in the bundle, for plugins that are files; several of one name get numbered folders."""
+    names: dict[Path, str] = {}  # if the configuration names a file twice, the first
     for plugin in filter(is_file_name, plugins):
         names.setdefault(_find_file(plugin), Path(plugin).name)
     of_name = Counter(names.values())
@@ -244,10 +244,10 @@ def _find_file(plugin: str) -> Path:
 
 
 def render_configuration(configuration: Configuration, plan: FullPlan, name: str) -> str:
-    """Return the configuration for the one table, as its files and `--config` have it, without secrets.
+    """Return the configuration of the one table, as its files and `--config` set it, without secrets.
 
-    Not with every default spelled out: a default may name what this configuration lacks, its own value may not. Layout
-    and plugins are those of the bundle; the paths of datasets, models and released runs are absolute.
+    Defaults are not spelled out: a default may name things that this configuration lacks, an explicit value may not.
+    Layout and plugins are those of the bundle. The paths of datasets, models and released runs are absolute.
     """
     settings, layout = plan.settings, plan.tables.layouts[name]
     plugins = place_plugins(settings.plugins)
@@ -258,7 +258,7 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
             for plugin in settings.plugins
         ],
     }
-    if hasattr(settings, "runs"):  # the key is a package's
+    if hasattr(settings, "runs"):  # a package adds this key
         places["runs"] = {
             run: {
                 "paths": {
@@ -302,7 +302,7 @@ def _locate_named_encoders(plan: FullPlan) -> Json:
 
 
 def locate_language_models(section: object) -> Json:
-    """Return the keys of language models in a section, however deep, that are folders: `{"model": absolute path}`."""
+    """Return the language models in a section, at any depth, that are folders: `{"model": absolute path}`."""
     if isinstance(section, HostedModel):
         folder = "" if section.endpoint else _find_folder(section.model)
         return {"model": folder} if folder else {}
@@ -317,14 +317,14 @@ def locate_language_models(section: object) -> Json:
 
 
 def _find_folder(name: str) -> str:
-    """Return the absolute path of a folder; empty for a name of the hub or of a catalogue."""
+    """Return the absolute path of a folder; empty for a name on the hub or in a catalogue."""
     return str(Path(name).absolute()) if Path(name).is_dir() else ""
 
 
 def write_readme(
     name: str, configuration: Configuration, plugins: tuple[str, ...], manifests: list[Manifest]
 ) -> str:
-    """Return how to verify the bundle, and how to make the table again."""
+    """Return the text on how to verify the bundle, and how to reproduce the table."""
     trained = [
         manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks
     ]
@@ -337,7 +337,7 @@ def write_readme(
         packages=list_packages(plugins),
         dirty=any(manifest.dirty for manifest in manifests),
         again=REMADE_FOLDER,
-        # sums are split by threads
+        # the number of threads decides how sums are split
         cores=max((count for count in trained if isinstance(count, int)), default=1),
         table=f"results/tables/{name}.csv",
         origins=[
@@ -349,7 +349,7 @@ def write_readme(
 
 
 def list_packages(plugins: Iterable[str]) -> list[str]:
-    """Return the packages of the plugins that are installed, as pip takes them: `bees==1.0`."""
+    """Return the packages of the installed plugins, in pip's form: `bees==1.0`."""
     offered = {entry.name: entry.dist for entry in entry_points(group=GROUP)}
     packages = {offered[plugin] for plugin in plugins if not is_file_name(plugin)}
     return sorted(f"{package.name}=={package.version}" for package in packages if package)
@@ -369,7 +369,7 @@ def describe_artifact_source(manifest: Manifest) -> str:
     named = params.get("id") or params.get("package")
     if named or manifest.upstream or manifest.kind not in holding("collection"):
         return named or "made here"
-    # a plugin's format may name its files by keys of its own
+    # a plugin's format may name its files by its own keys
     source, of_all = sources().get(params["source"], Dataset), Dataset.model_fields
     own = [name for name in source.model_fields if name in params and name not in of_all]
     return ", ".join(f"{name}: {params[name]}" for name in own) or "made here"

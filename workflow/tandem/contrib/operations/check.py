@@ -35,12 +35,12 @@ from tandem.store.lineage import BuiltStage, resolve_input, walk
 def check(*folders: Path, strict: bool = False) -> int:
     """Print a warning for every result that a rerun might not reproduce.
 
-    For every kind whose modules have changed since artifacts were made, at the same version: raise the kind's version
-    if the meaning changed. For tables whose rows were made by different code, or by different versions of a library,
-    and for tables that are older than what they show.
+    A warning appears for every kind whose modules have changed since artifacts of the same version were made: raise the
+    kind's version if their meaning changed. It also appears for tables whose rows were made by different code or by
+    different versions of a library, and for tables that are older than the results they show.
 
     Args:
-        folders: below which artifacts are looked for; results/ by default.
+        folders: folders below which artifacts are looked for; results/ by default.
         strict: end with status 1 if there is a warning.
     """
     roots = list(folders) or [RESULTS]
@@ -54,8 +54,8 @@ def check(*folders: Path, strict: bool = False) -> int:
 
 
 def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
-    """Yield a line for each kind and state of its code that made artifacts of today's version and is not today's."""
-    # kind, module that it reached by a name (none: its own) and their hash → artifacts, a commit
+    """Yield a line per kind and state of its code that made artifacts of today's version but differs from today's."""
+    # kind, module reached by one of its names (none: its own) and the module's hash → artifacts, a commit
     keys: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     commits: dict[tuple[str, str, str], str] = {}
     folders = []
@@ -97,7 +97,7 @@ def find_changed_code(roots: Iterable[Path]) -> Iterator[str]:
 
 
 def _list_changed(commit: str, paths: tuple[Path, ...]) -> list[str]:
-    """Return the files of `paths` that differ from a commit, relative to the package; none where git cannot tell."""
+    """Return the files of `paths` that differ from a commit, relative to the package; empty if git cannot tell."""
     if not tandem.CHECKOUT:
         return []
     words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
@@ -105,14 +105,14 @@ def _list_changed(commit: str, paths: tuple[Path, ...]) -> list[str]:
 
 
 def list_first_names(names: list[str]) -> str:
-    """Return the first three names, and how many more."""
+    """Return the first three names, and the number of the others."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def find_mixed_generations(root: Path) -> Iterator[str]:
-    """Yield warnings about the tables and sweeps below a folder of results; other JSON files are passed over.
+    """Yield warnings about the tables and sweeps below a folder of results; other JSON files are skipped.
 
-    Those of a named configuration are in a folder of its own.
+    The tables of a named configuration are in a folder of its own.
     """
     own = {path.parent for block in ("tables", SWEEPS) for path in root.glob(f"*/{block}")}
     for folder in (root, *sorted(own)):
@@ -142,7 +142,7 @@ def _find_mixed_below(root: Path, results: Path) -> Iterator[str]:
                     artifacts.append(
                         open_artifact(folder, verify=False)
                         if is_there
-                        # a configuration's own folder stands beside those of datasets
+                        # a configuration's own folder is next to those of datasets
                         else find_artifact(folder.name, (results, results.parent))
                     )
                 except UserError:
@@ -153,7 +153,7 @@ def _find_mixed_below(root: Path, results: Path) -> Iterator[str]:
                 yield from _find_outdated(f"{view}: row {name}", path, artifact)
             rows[name] = artifacts
 
-        stages = walk(chain.from_iterable(rows.values()))  # each read once: rows share most of them
+        stages = walk(chain.from_iterable(rows.values()))  # each read once: rows share most
         yield from _find_mixed(
             view, {name: _list_above(stages, artifacts) for name, artifacts in rows.items()}
         )

@@ -1,4 +1,4 @@
-"""Why two artifacts differ, in words; and in what two of one key do."""
+"""Why two artifacts differ, in words; and how two artifacts with the same key do."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -21,7 +21,7 @@ NOT_IN_KEYS = (
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """Return how two artifacts of one key differ: in code, libraries, machine, bytes. None should change a result."""
+    """Yield how two artifacts of one key differ: code, libraries, machine, bytes. None should change a result."""
     values, other_values = _beside_key(artifact), _beside_key(other)
     for path in differing_paths(values, other_values):
         yield f"{path} is {quote_parameter(values, path)}, was {quote_parameter(other_values, path)}"

@@ -21,7 +21,7 @@ from tandem.store.files import files_in
 from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
-# by what artifacts hold
+# group of artifacts, by their content
 _GROUP_BY_CONTENT = {
     "training": "models",
     "checkpoint": "checkpoints",
@@ -30,10 +30,10 @@ _GROUP_BY_CONTENT = {
     "index": "transient",
     "lexical index": "transient",
 }
-# of folders that are not artifacts of a stage
+# groups of folders that are not artifacts of a stage
 _GROUP_BY_STORE = {targets.ORDER: "transient", targets.PAIRS: "pairs"}
-_OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
-_LEFT_GROUP = "leftovers"  # of deletions that were interrupted
+_OTHER_GROUP = "others"  # runs, scores, lists, datasets, audits: small, or irreplaceable
+_LEFT_GROUP = "leftovers"  # leftovers of interrupted deletions
 _SPENT_GROUP = "spent"  # vectors and indexes whose runs are finished
 GROUPS = ("models", "transient", "checkpoints", "pairs", _SPENT_GROUP, _OTHER_GROUP, _LEFT_GROUP)
 
@@ -42,13 +42,13 @@ Keys = Container[tuple[str, str]]  # (kind, key)
 
 @dataclass(frozen=True)
 class Unneeded:
-    """Describe a folder that no configuration needs."""
+    """A folder that no configuration needs."""
 
     folder: Path
     group: str  # one of `GROUPS`
     bytes: int  # on disk
-    seconds: float | None  # what making it took; None where that is not known
-    finished: str  # when, as its manifest says
+    seconds: float | None  # the time that its making took; None if it is not known
+    finished: str  # the time in its manifest
 
 
 def collect_garbage(
@@ -59,15 +59,15 @@ def collect_garbage(
     spent: bool = False,
     yes: bool = False,
 ) -> None:
-    """List what lies in results/ and no configuration needs, with its size and what making it took.
+    """List everything in results/ that no configuration needs, with its size and the time that making it took.
 
-    Needed is everything that a target could request by name, not only `rule all`.
+    Everything is needed that a target could request by name, not only what `rule all` needs.
 
     Args:
-        keep: artifacts (folders or keys, with commas between them) that stay with all they were made from.
+        keep: artifacts (folders or keys, separated by commas) that are kept with everything they were made from.
         only: classes to list: models, transient (vectors, indexes, token ids), checkpoints, pairs (cross-encoders'
             scores), spent, others, leftovers.
-        spent: list also vectors and indexes of `rule all` whose runs are finished; `tandem search` would need them.
+        spent: also list vectors and indexes of `rule all` whose runs are finished; `tandem search` would need them.
         yes: delete what is listed.
     """
     groups = only.split(",")
@@ -97,7 +97,7 @@ def collect_garbage(
         for folder in find_unneeded(targets.RESULTS, needed, done)
         if folder.group in groups and _name_dataset(folder.folder) not in kept
     ]
-    # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
+    # Latest first, so that artifacts remaining after an interruption have their inputs; unfinished folders before all.
     folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
     print(list_unneeded(folders, groups, configurations), end="")
     if yes:
@@ -109,14 +109,14 @@ def collect_garbage(
 def plan_everything(configuration: targets.Configuration) -> FullPlan:
     """Return a configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
-    # a table that cannot be planned today, its data being away, would leave out what it needs
+    # a table that cannot be planned now, because its data is away, would leave out the artifacts that it needs
     plan.tables.files()
     plan.plan_every_target()
     return plan
 
 
 def find_unplanned_datasets(plans: Iterable[FullPlan]) -> dict[str, str]:
-    """Return name → why, of each dataset with results that its configuration cannot plan today: its files are away."""
+    """Return name → why, for datasets with results that their configuration cannot plan now: their files are away."""
     unplanned: dict[str, str] = {}
     for plan in plans:
         for name in plan.settings.datasets:
@@ -136,7 +136,7 @@ def _name_dataset(folder: Path) -> str:
 
 def find_spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     """Return (kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
-    large = holding("vectors", "index")  # those of BM25 are small, and many runs search them
+    large = holding("vectors", "index")  # BM25's indexes are small, and many runs search them
     used, waiting = set[tuple[str, str]](), set[tuple[str, str]]()
     for stage in (stage for plan in plans for stage in targets.list_stages_of_all(plan)):
         inputs = {
@@ -154,7 +154,7 @@ def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unn
     for folder in targets.iterate_artifact_folders(results):
         kind = targets.get_kind(folder)
         if kind not in KINDS and kind not in _GROUP_BY_STORE:
-            continue  # a plugin's that no configuration names: nobody knows who needs it
+            continue  # of a plugin that no configuration names: its need is unknown
         if (kind, folder.name) in spent and not targets.is_running(folder):
             yield _describe(folder, _SPENT_GROUP)
         elif not _is_needed(folder, kind, needed) and not targets.is_running(folder):
@@ -167,14 +167,14 @@ def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unn
             and (folder / MANIFEST).is_file()
             and (folder / "checkpoints").is_dir()
         ):
-            # of a finished model, left by a job that was ended
+            # checkpoints of a finished model, left by a job that was ended
             yield _describe(folder / "checkpoints", "checkpoints")
     for folder in targets.list_leftovers(results):
         yield _describe(folder, _LEFT_GROUP)
 
 
 def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
-    """Return whether an artifact is needed, or what a store was made from."""
+    """Return whether an artifact, or the artifact that a store belongs to, is needed."""
     if kind != targets.PAIRS:
         return ("dataset" if kind == targets.ORDER else kind, folder.name) in needed
     try:
@@ -188,7 +188,7 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
 def _describe(folder: Path, group: str) -> Unneeded:
     size = 0
     for path in files_in(folder):
-        with suppress(FileNotFoundError):  # deleted meanwhile
+        with suppress(FileNotFoundError):  # it may be deleted meanwhile
             size += path.lstat().st_size  # a link counts as itself
     manifest = targets.read_manifest(folder)
     if manifest is None:
@@ -229,16 +229,16 @@ def _format_line(size: int, seconds: float | None, what: str) -> str:
 
 
 def refuse_locked() -> None:
-    """Refuse to delete while Snakemake is at work in this folder."""
+    """Refuse to delete while Snakemake runs in this folder."""
     if LOCKS.is_dir() and any(LOCKS.iterdir()):
         locked = f"{LOCKS}: Snakemake is running here, or was killed"
         raise UserError(f"{locked}; wait for it, or free the folder: snakemake --unlock")
 
 
 def delete_all(folders: list[Unneeded]) -> int:
-    """Delete folders one after the other; the bytes that were freed.
+    """Delete folders one after another; return the number of freed bytes.
 
-    Before each it is checked again that nothing is at work: planning and deleting take minutes.
+    Before each deletion it is checked again that nothing is running: planning and deleting take minutes.
     """
     freed = 0
     with Progress("gc", len(folders), "folders") as progress:
@@ -258,9 +258,9 @@ def delete_all(folders: list[Unneeded]) -> int:
 
 
 def delete(folder: Path) -> bool:
-    """Delete a folder, renamed first so that no half of it is taken for an artifact; whether it was deleted.
+    """Delete a folder, renamed first so that no half of it is taken for an artifact; return whether it was deleted.
 
-    What lies outside results/, or behind a link, is left alone.
+    Folders outside results/, or behind a link, are left alone.
     """
     if folder.is_symlink() or not folder.resolve().is_relative_to(targets.RESULTS.resolve()):
         say(f"{folder}: leads out of {targets.RESULTS}/ and is left alone")

@@ -1,4 +1,4 @@
-"""The commands that look after results, and the files that tell how far jobs are."""
+"""The commands that look after results, and the files that show the progress of jobs."""
 
 from tandem.cluster.progress import register_job_context
 from tandem.commands import DATA, OPERATIONS, RESULTS, Command, register_command

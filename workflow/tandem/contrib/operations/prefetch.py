@@ -34,19 +34,19 @@ _HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commi
 
 @dataclass(frozen=True)
 class RemoteItem:
-    """Something that comes from elsewhere."""
+    """A thing that is downloaded from elsewhere."""
 
-    kind: str  # `dataset`, `encoder` (also of a re-ranker), `generator` or `language model`
+    kind: str  # `dataset`, `encoder` (also a re-ranker's), `generator` or `language model`
     name: str
-    what: str  # a URL, an ir_datasets id, or `org/name@revision` of the hub
-    size: int | None  # in bytes; None if that is not known before
+    what: str  # a URL, an ir_datasets id, or `org/name@revision` on the hub
+    size: int | None  # in bytes; None if it is not known in advance
     here: bool  # whether it is on this machine
-    fetch: Callable[[], object]  # fetches it
-    hub: tuple[str, str] | None = None  # name and revision of a model of the hub
+    fetch: Callable[[], object]  # downloads it
+    hub: tuple[str, str] | None = None  # name and revision of a model on the hub
 
     @property
     def note(self) -> str:
-        """Return the warning about a model whose revision may mean another commit tomorrow."""
+        """Return the warning about a model whose revision may later mean another commit."""
         if self.hub is None or COMMIT_PATTERN.fullmatch(self.hub[1]):
             return ""
         return f"{self.hub[1]} may move; prefetch pins it in {LOCK}"
@@ -57,16 +57,16 @@ def prefetch(
     configurations: Configurations = (),
     dry_run: Annotated[bool, Parameter(name=("--dry-run", "-n"))] = False,
 ) -> int:
-    """Download the files that the stages of `rule all` read from elsewhere; keep those here, resume those begun.
+    """Download the files that the stages of `rule all` read from elsewhere; keep complete ones, resume partial ones.
 
-    Audits that name a published encoder or re-ranker, or a language model, belong to it.
+    This includes audits that name a published encoder or re-ranker, or a language model.
 
-    The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, models at their revision into
-    the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. The commit of a model at a branch
-    is written to hub.lock.yaml, beside results/: from then on plans made in this folder use that commit.
+    The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, and models at their revision
+    into the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. The commit of a model at a
+    branch is written to hub.lock.yaml, next to results/; plans made in this folder use that commit from then on.
 
     Args:
-        files: YAML files laid upon config/config.yaml.
+        files: YAML files on top of config/config.yaml.
         dry_run: only list what would be downloaded.
     """
     names, paths = split_files(files)
@@ -120,7 +120,7 @@ def list_needed_items(plan: FullPlan) -> list[RemoteItem]:
 
 
 def list_items(items: Sequence[RemoteItem]) -> str:
-    """Return a line for each item, and the sum of what is missing."""
+    """Return a line per item, and the total size of the missing ones."""
     if not items:
         return "nothing is read from elsewhere"
     missing = [item for item in items if not item.here]
@@ -177,8 +177,8 @@ def list_dataset_items(stage: Stage, datasets: Entries) -> Iterator[RemoteItem]:
 
 
 def fetch_ir_datasets(name: str, params: Json) -> None:
-    """Have ir_datasets download and unpack a collection's documents, queries and qrels; a `UserError` if it cannot."""
-    import ir_datasets  # makes folders when it is imported
+    """Make ir_datasets download and unpack a collection's documents, queries and qrels; a `UserError` if it cannot."""
+    import ir_datasets  # creates folders when it is imported
 
     try:
         next(iter(ir_datasets.load(params["id"]).docs_iter()))
@@ -188,14 +188,14 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
             for rows in ("queries", "qrels"):
                 if getattr(part, f"has_{rows}")():
                     next(iter(getattr(part, f"{rows}_iter")()), None)
-    except Exception as error:  # whatever its sources raise
+    except Exception as error:  # any error of its sources
         raise UserError(
             f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}"
         ) from None
 
 
 def describe_hub_item(kind: str, label: str, name: str, revision: str) -> RemoteItem:
-    """Return a model of the hub at its revision."""
+    """Return a model on the hub at its revision, as an item."""
     here = find_cached_commit(name, revision) is not None
     size = None if here else request_size(name, revision)
     return RemoteItem(
@@ -226,14 +226,14 @@ def find_cached_commit(name: str, revision: str) -> str | None:
 
 
 def request_size(name: str, revision: str) -> int | None:
-    """Return the bytes that `models.hub.download` would fetch; None where the hub does not say."""
+    """Return the bytes that `models.hub.download` would fetch; None if the hub does not report them."""
     from fnmatch import fnmatchcase
 
     from huggingface_hub import HfApi
 
     try:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
-    except Exception:  # whatever its HTTP library raises: the size is only printed
+    except Exception:  # any error of its HTTP library: the size is only printed
         return None
     files = [
         file
@@ -248,7 +248,7 @@ def request_size(name: str, revision: str) -> int | None:
 
 
 def _write_lock(commits: Commits) -> None:
-    """Add commits to the lock."""
+    """Add commits to the lock file."""
     lock = read_lock()
     lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
     write_text(Path.cwd() / LOCK, _HEAD + yaml.safe_dump(lock))

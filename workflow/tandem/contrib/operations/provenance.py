@@ -28,7 +28,7 @@ from tandem.report.results import (
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import BuiltStage, causes, stage_name, walk
 
-_CHECKSUM_DIGITS = 16  # that a person sees
+_CHECKSUM_DIGITS = 16  # that are shown to a person
 _FILES_SHOWN = 4
 _PARAMETER_CHARACTERS = 120
 
@@ -38,10 +38,10 @@ def print_lineage(
 ) -> None:
     """Print the stages above an artifact or a number, each with what made it.
 
-    For a table's number the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. A
-    re-ranked row is named with its first stage, as `"CE w/ DE Neg on BM25"`, where the name alone is ambiguous. A
-    sweep's row is a system at a point: `sweeps/lists:"Retriever at rocketqav2.list_size 4":RR@10`. Tables and sweeps of
-    mine.yaml, which are in results/mine, are `mine/rocketqav2/table4` and `mine/sweeps/lists`.
+    For a table's number, the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. If the
+    name of a re-ranked row is ambiguous, add its first stage: `"CE w/ DE Neg on BM25"`. A sweep's row is a system at a
+    point: `sweeps/lists:"Retriever at rocketqav2.list_size 4":RR@10`. Tables and sweeps of mine.yaml, which are in
+    results/mine, are `mine/rocketqav2/table4` and `mine/sweeps/lists`.
 
     Args:
         target: FOLDER, KEY (below results/), TABLE:ROW[:COLUMN] or sweeps/SWEEP:ROW[:MEASURE].
@@ -56,9 +56,9 @@ def print_lineage(
 def print_difference(artifact: str, other: str | None = None, /) -> None:
     """Print why an artifact differs from another, or from its nearest sibling.
 
-    Both are folders, keys below results/, or rows of tables and sweeps as `lineage` takes them: of several seeds the
-    first is explained, against the other row's nearest. The nearest sibling has the same dataset, kind and name and the
-    fewest differing roots; among equals, one finished before the artifact, then the one finished last.
+    Both are folders, keys below results/, or rows of tables and sweeps in the form of `lineage`. If a row has several
+    seeds, the first is explained, against the nearest of the other row. The nearest sibling has the same dataset, kind
+    and name and the fewest differing roots; among equals, one finished before the artifact, then the one finished last.
     """
     this, is_named = resolve_target(artifact).artifacts[0], other is not None
     others = _list_siblings(this) if other is None else resolve_target(other).artifacts
@@ -100,7 +100,7 @@ def _list_siblings(this: Artifact) -> list[Artifact]:
 
 @dataclass(frozen=True)
 class Target:
-    """Hold what a word of the command line stands for: a label, and its artifacts (for a number, one per seed)."""
+    """The meaning of a word on the command line: a label, and its artifacts (for a number, one per seed)."""
 
     label: str
     artifacts: list[Artifact]
@@ -126,7 +126,7 @@ def resolve_target(word: str) -> Target:
 
 
 def _resolve_table_row(table: Table, word: str) -> Target:
-    """Return the scores behind a row of a table, `SYSTEM [on FIRST STAGE]`, or those that one of its columns shows."""
+    """Return the scores behind a row of a table, `SYSTEM [on FIRST STAGE]`, or those behind one of its columns."""
     name = word.split(":")[0]
     rows = {name_system((row.system, row.first_stage)): row for row in table.rows}
 
@@ -186,7 +186,7 @@ def _resolve_sweep_row(sweep: SweepResult, word: str) -> Target:
 def _split_word(
     word: str, rows: Mapping[str, object], matches: Callable[[str, str], bool], traceable: list[str]
 ) -> tuple[str, str]:
-    """Return the full name of a row and the column of `NAME:ROW[:COLUMN]`; a part may stand in quotes."""
+    """Return the full name of a row and the column of `NAME:ROW[:COLUMN]`; any part may be quoted."""
     name, *parts = word.split(":")
     if not parts:
         kind = "sweep" if is_sweep(Path(name)) else "table"
@@ -194,7 +194,7 @@ def _split_word(
             f"{name}: is a {kind}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}"
         )
 
-    # Names may hold colons: the row gets as many parts as possible, all first, then all but the last.
+    # Names may hold colons: the row gets as many parts as possible, first all of them, then all but the last.
     for row_parts in (len(parts), len(parts) - 1):
         written = ":".join(parts[:row_parts]).strip()
         text = _unquote(written)
@@ -214,7 +214,7 @@ def _split_word(
 
 
 def _unquote(text: str) -> str:
-    """Return a text without the quotes around it, where it begins and ends with the same one."""
+    """Return a text without the quotes around it, if it begins and ends with the same one."""
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if is_quoted else text
 
@@ -249,7 +249,7 @@ def render_lineage_text(target: Target, stages: dict[str, BuiltStage]) -> str:
 
 
 def _draw_node(node: Node, described: set[str], first: str, rest: str) -> Iterator[str]:
-    """Yield a node's lines: `first` begins its own, `rest` those below; `described` has the keys drawn before."""
+    """Yield a node's lines: `first` precedes its own, `rest` those below; `described` has the keys already drawn."""
     stage = node.stage
     is_described = stage.key in described
     roles = f" (as {', '.join(node.roles)})" if node.roles else ""
@@ -268,7 +268,7 @@ def _draw_node(node: Node, described: set[str], first: str, rest: str) -> Iterat
 
 
 def describe_stage(stage: BuiltStage) -> Iterator[str]:
-    """Yield a few lines that say how a stage was made."""
+    """Yield a few lines that describe how a stage was made."""
     manifest = stage.artifact.manifest
     if stage.params:
         values = (

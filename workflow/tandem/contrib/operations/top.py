@@ -28,10 +28,10 @@ SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, 
 PAUSE = 2.0
 _HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
 CLEAR = "\x1b[H\x1b[2J"
-# a host that is not a flag of ssh
+# a host that cannot be taken for a flag of ssh
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")
 _FOLDER_DEPTH = 6
-_WARM_SERVER = b"tandem.extras.running.warm_server"  # in the command line of what it has forked
+_WARM_SERVER = b"tandem.extras.running.warm_server"  # in the command lines of its forked processes
 SEARCH = (
     "-maxdepth",
     str(_FOLDER_DEPTH),
@@ -52,9 +52,9 @@ def print_jobs(
 ) -> int:
     """Print a line for each running job.
 
-    Reads the progress files that jobs keep beside their outputs; on another machine by ssh and `find`, without Tandem.
-    A job that has written nothing for a minute is `silent`: it may be in one long step, or killed. One of this machine
-    whose process is gone is `dead`.
+    Reads the progress files that jobs keep next to their outputs; on another machine by ssh and `find`, without Tandem.
+    A job that has written nothing for a minute is `silent`: it may be in one long step, or killed. A job on this
+    machine whose process no longer exists is `dead`.
 
     Args:
         places: FOLDER or USER@HOST:FOLDER; results/ by default.
@@ -78,7 +78,7 @@ def print_jobs(
 
 
 def parse_place(word: str) -> tuple[str, str]:
-    """Return (host, folder) of `user@host:folder` as scp has it; a folder with a colon is written `./a:b`."""
+    """Return (host, folder) of `user@host:folder`, as in scp; a folder with a colon is written `./a:b`."""
     host, colon, folder = word.partition(":")
     if not colon or "/" in host:
         return "", word
@@ -88,7 +88,7 @@ def parse_place(word: str) -> tuple[str, str]:
 
 
 class RunningJob(ProgressRecord):
-    """Describe a running job: its file's `age` in seconds, the other machine `host`; `dead`: its process is gone."""
+    """A running job: its file's `age` in seconds, the other machine's `host`; `dead`: its process no longer exists."""
 
     age: float = 0.0
     host: str = ""
@@ -96,7 +96,7 @@ class RunningJob(ProgressRecord):
 
 
 def list_jobs(host: str, folder: str) -> list[RunningJob]:
-    """Return the jobs below a folder, the longest running first; files that are not progress files are passed over."""
+    """Return the jobs below a folder, the longest running first; files that are not progress files are skipped."""
     now, lines = (
         _read_remote(host, folder) if host else (time.time(), list(_read_local(Path(folder))))
     )
@@ -105,15 +105,15 @@ def list_jobs(host: str, folder: str) -> list[RunningJob]:
         with suppress(ValidationError):
             job = RunningJob.model_validate_json(line)
             job.age, job.host = max(0.0, now - job.updated), host
-            job.dead = not host and is_dead(job)  # processes of another machine are not asked for
+            job.dead = not host and is_dead(job)  # processes of another machine cannot be checked
             jobs.append(job)
     return sorted(jobs, key=lambda job: job.started)
 
 
 def is_dead(job: RunningJob) -> bool:
-    """Return whether a job's process on this machine is gone (another command line is another one); False if unseen.
+    """Return whether a job's process on this machine no longer exists; False if that cannot be seen.
 
-    One that a warm server has forked has the server's command line.
+    A process with another command line is not the job's. One that a warm server forked has the server's command line.
     """
     here = job.node == platform.node() and job.pids is not None and job.pids == get_pid_namespace()
     if not here or job.age < 3 * SECONDS_PER_CALL:
@@ -137,14 +137,14 @@ def _read_local(root: Path) -> Iterator[str]:
         ]
         for name in names:
             if name.endswith(PROGRESS_FILE) and not name.startswith("."):
-                with suppress(OSError):  # the job has ended meanwhile
+                with suppress(OSError):  # the job may have ended meanwhile
                     yield Path(folder, name).read_text(encoding="utf-8", errors="replace")
 
 
 def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
-    """Return the clock of another machine, and the progress files below a folder of it, a line each."""
-    folder = folder.removeprefix("~/")  # where ssh begins
-    # no flag; with `/` behind, links are followed
+    """Return the clock of another machine, and the progress files below a folder on it, a line each."""
+    folder = folder.removeprefix("~/")  # ssh starts in the home folder
+    # cannot be taken for a flag; with `/` at its end, links are followed
     folder = folder if folder.startswith("/") else f"./{folder}"
     find = shlex.join(["find", f"{folder}/", *SEARCH, "-exec", "cat", "{}", "+"])
     line = [

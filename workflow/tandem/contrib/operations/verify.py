@@ -1,4 +1,4 @@
-"""The command `verify`: everything below results/ against its manifests, byte by byte."""
+"""The command `verify`: compare everything below results/ with its manifests, byte by byte."""
 
 import json
 import shlex
@@ -29,17 +29,17 @@ from tandem.store.artifact import MANIFEST, RECORD, FileRecord, Manifest
 from tandem.store.files import files_in, is_partial, sha256
 from tandem.store.lineage import resolve_input
 
-# bytes of an artifact whose files one thread reads: to hand each over would cost more
+# size up to which one thread reads all files of an artifact: handing over each would cost more
 _SMALL_BYTES = 1 << 20
-_FOLDERS_AHEAD = 64  # folders whose files are being read
-_REPORTED_LINES = 1000  # faults, and files to be removed, in a report
-# faults that building anew mends
+_FOLDERS_AHEAD = 64  # folders whose files are read ahead
+_REPORTED_LINES = 1000  # faults, and files to remove, in a report
+# faults that a rebuild repairs
 _REBUILT_FAULTS = ("missing", "truncated", "changed", "damaged", "unfinished", "input")
-# Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
+# Files next to an artifact's own that do not belong to it: logs, and the state that a killed job leaves to resume from.
 _FILES_BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS_FILE, ".snakemake_timestamp")
 _DRAFTS = (".partial", ".scratch")
 _WORK_FOLDERS = ("checkpoints", "state", "shards", "work", *_DRAFTS)
-# held by a process that makes the artifact; one that is killed leaves it, free
+# held by a process that makes the artifact; a killed process leaves the file unlocked
 _LOCK_PATTERN = ".*.lock"
 HALF_WRITTEN = "was left half-written by a job that was ended"
 SCORED_AGAIN = "delete it, its pairs will be scored again"
@@ -47,22 +47,22 @@ SCORED_AGAIN = "delete it, its pairs will be scored again"
 
 @dataclass(frozen=True)
 class Fault:
-    """Describe a difference between results and their manifests."""
+    """A difference between results and their manifests."""
 
     folder: Path
     # `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`
     what: str
-    path: Path  # the file or folder in the artifact's `folder` that it is about
+    path: Path  # the affected file or folder in the artifact's `folder`
     why: str
 
 
 class Examined(NamedTuple):
-    """Hold the findings about a folder that need no reading of its files."""
+    """The findings about a folder that do not require reading its files."""
 
     folder: Path
-    stamp: int  # `read_stamp` of the folder before it was looked at
+    stamp: int  # `read_stamp` of the folder before it was examined
     faults: list[Fault]
-    files: dict[str, FileRecord]  # what is to be read and compared
+    files: dict[str, FileRecord]  # files to be read and compared
 
     @property
     def bytes(self) -> int:
@@ -79,14 +79,14 @@ def verify(
     """Compare everything below results/ with its manifests, byte by byte; exit status 1 if anything differs.
 
     Reports files that are missing, truncated, changed or unknown, half-written drafts, artifacts whose input was made
-    again with other bytes, and manifests that do not fit their folder's name; and the command that builds anew what is
-    damaged.
+    again with other bytes, and manifests that do not fit their folder's name; and the command that rebuilds damaged
+    artifacts.
 
     Args:
         places: folders below which every file is read (a dataset, an artifact, an unpacked bundle), by default
             results/; YAML files are repeated in the command that rebuilds.
-        quick: compare sizes alone.
-        threads: that read files; by default as many as there are cores.
+        quick: compare only sizes.
+        threads: number of threads that read files; by default the number of cores.
         json_lines: print a line of JSON per fault, as soon as it is found.
     """
     names, files = targets.split_files(places)
@@ -110,7 +110,7 @@ def verify(
 
 
 def find_faults(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator[Fault]:
-    """Yield the faults below a folder, artifact by artifact; the report counts these."""
+    """Yield the faults below a folder, artifact by artifact; the report counts the artifacts."""
     bundle, contents, total = read_bundle(root), Contents(), 0
     results = root / "results" if bundle else root
     folders = (
@@ -135,7 +135,7 @@ def find_faults(root: Path, quick: bool, pool: Executor, report: "Report") -> It
 def compare_folders(
     folders: Iterable[Examined], quick: bool, pool: Executor
 ) -> Iterator[tuple[Examined, list[Future[list[Fault]]]]]:
-    """Yield folders and the comparisons of their files, in order; the next folders are looked at and read meanwhile."""
+    """Yield folders and the comparisons of their files, in order; the next folders are examined and read meanwhile."""
     waiting = deque[tuple[Examined, list[Future[list[Fault]]]]]()
     for examined in folders:
         parts = (
@@ -160,7 +160,7 @@ def read_stamp(folder: Path) -> int:
 
 
 def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
-    """Return the files of an unpacked bundle, and those that neither belong to it nor to its table made again."""
+    """Return the files of an unpacked bundle, and files that belong neither to it nor to its reproduced table."""
     places, own = (
         [path.relative_to(folder) for path in files_in(folder)],
         {*bundle.files, BUNDLE_FILE},
@@ -175,7 +175,7 @@ def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
 
 
 class Contents(dict[Path, str | None]):
-    """Look up the content of artifacts by folder, None without a manifest; each is read once."""
+    """The content of artifacts by folder, None without a manifest; each is read once, when it is looked up."""
 
     def __missing__(self, folder: Path) -> str | None:
         manifest = targets.read_manifest(folder)
@@ -183,7 +183,7 @@ class Contents(dict[Path, str | None]):
 
 
 def examine(folder: Path, contents: Contents, left_out: Container[str] = ()) -> Examined:
-    """Look at an artifact or a store; of the artifacts in `left_out` only the manifest is there."""
+    """Examine an artifact or a store; of the artifacts in `left_out` only the manifest exists."""
     written, kind = read_stamp(folder), targets.get_kind(folder)
     if kind == targets.PAIRS:
         return Examined(folder, written, *_examine_store(folder))
@@ -277,7 +277,7 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
     if problem:
         faults.append(Fault(folder, problem[0], store, f"{problem[1]}; the store: {SCORED_AGAIN}"))
 
-    for part in (folder, folder / "queries"):  # that of pairs of queries
+    for part in (folder, folder / "queries"):  # the second holds pairs of queries
         for path in sorted(part.glob("[!.]*.npy")):
             match = PART_NAME.fullmatch(path.name)
             if not match:
@@ -285,19 +285,19 @@ def _examine_store(folder: Path) -> tuple[list[Fault], dict[str, FileRecord]]:
                     Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}")
                 )
                 continue
-            with suppress(FileNotFoundError):  # merged with others meanwhile
+            with suppress(FileNotFoundError):  # it may be merged with others meanwhile
                 files[str(path.relative_to(folder))] = FileRecord(
                     bytes=path.stat().st_size, sha256=match[1]
                 )
         for path in part.glob(".*"):
-            with suppress(FileNotFoundError):  # finished meanwhile
+            with suppress(FileNotFoundError):  # it may be finished meanwhile
                 if time.time() - path.stat().st_mtime > targets.ALIVE_SECONDS:
                     faults.append(Fault(folder, "draft", path, HALF_WRITTEN))
     return faults, files
 
 
 def _read_order_files(folder: Path) -> dict[str, FileRecord]:
-    """Return the files of an order of ids; none of a half-made one, which the next job makes again."""
+    """Return the files of an order of ids; none if it is incomplete, since the next job makes it again."""
     try:
         files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
         return {
@@ -309,7 +309,7 @@ def _read_order_files(folder: Path) -> dict[str, FileRecord]:
 
 
 def find_differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
-    """Return the files that are missing, of another size or (unless `quick`) of other bytes; none if remade."""
+    """Return the files that are missing, of another size or (unless `quick`) of other bytes; none if remade since."""
     faults = []
     for name in names:
         path, expected = examined.folder / name, examined.files[name]
@@ -334,26 +334,26 @@ def find_differing(examined: Examined, names: Iterable[str], quick: bool) -> lis
 
 @dataclass
 class Report:
-    """Report the faults to a person; `configuration` is repeated in the commands that mend them."""
+    """Reports the faults to a person; `configuration` is repeated in the commands that repair them."""
 
     configuration: targets.Configuration
     artifacts: int = 0
     count: int = 0
-    faults: list[Fault] = field(default_factory=list)  # the first
+    faults: list[Fault] = field(default_factory=list)  # only the first ones
     damaged: dict[Path, None] = field(default_factory=dict)
 
     def add(self, fault: Fault) -> None:
-        """Count a fault and note what mends it."""
+        """Count a fault and note its repair."""
         self.count += 1
         if len(self.faults) < _REPORTED_LINES:
             self.faults.append(fault)
-        # a store's fault says what to do; a plugin's kind may not be known
+        # a store's fault states its remedy; a plugin's kind may be unknown
         is_made = targets.get_kind(fault.folder) in KINDS or (fault.folder / MANIFEST).exists()
         if fault.what in _REBUILT_FAULTS and is_made:
             self.damaged[fault.folder] = None
 
     def text(self) -> str:
-        """Return the faults, and how to mend them."""
+        """Return the faults, and how to repair them."""
         if not self.count:
             return f"{self.artifacts:,} artifacts are what their manifests say\n"
         lines = [f"{fault.what:<10} {fault.path}: {fault.why}" for fault in self.faults]

@@ -1,4 +1,4 @@
-"""How large derived datasets are, as far as that follows from the datasets that they are made of."""
+"""How large derived datasets are, as far as that follows from the sizes of the datasets that they are made of."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def unite_sizes(parts: Sequence[Volumes]) -> Volumes:
     positives = Counter[str]()
     for part in parts:
         queries.update(part.queries)
-        # one each where that is not known
+        # one relevant passage per query where their number is not known
         positives.update({**part.queries, **part.positives})
     weights = {
         "passage": [max(1, part.passages) for part in parts],

@@ -50,20 +50,20 @@ _HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", 
 
 @dataclass(frozen=True)
 class Cost:
-    """Hold what one stage costs, or several together."""
+    """The cost of one stage, or the sum over several."""
 
     operations: float  # floating-point operations of models
-    seconds: float  # of device time, the devices' together
-    # seconds by the clock, by what passes them: the keys of `TIME_BY_PART`
+    seconds: float  # of device time, summed over devices
+    # wall-clock seconds, by what they are spent on: the keys of `TIME_BY_PART`
     parts: Mapping[str, float]
     memory: float  # bytes at the peak of one process
     disk: float  # bytes
-    measured: float | None = None  # seconds it took, where it is finished
+    measured: float | None = None  # seconds that the stage took, if it is finished
     steps: int | None = None  # of an optimizer
 
     @property
     def wall(self) -> float:
-        """Return seconds by the clock."""
+        """Return wall-clock seconds."""
         return sum(self.parts.values())
 
     @property
@@ -81,8 +81,8 @@ def estimate(
     """Print a table of what a configuration would cost on a machine.
 
     Args:
-        files: YAML files laid upon config/config.yaml.
-        whole: a whole configuration as JSON instead, as the Snakefile has it.
+        files: YAML files on top of config/config.yaml.
+        whole: a whole configuration as JSON instead, in the Snakefile's form.
         hardware: an entry of config/hardware/; `execution.hardware` by default.
     Raises:
         UserError: `--whole` names no file of JSON, or there are several configurations.
@@ -117,14 +117,14 @@ def new_setting(
 ) -> Setting:
     """Return the setting of a configuration's stages on a machine.
 
-    Errors name the command that counts a dataset where `configuration`, as the command line names it, is given.
+    If `configuration`, as the command line names it, is given, errors name the command that counts a dataset.
 
-    The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
+    The functions of the result raise a `UserError` for a dataset or an encoder of unknown size.
     """
 
     @cache
     def find_size(stage: Stage) -> Volumes:
-        """Return the collection of a dataset stage; a derived one's follows from what it is made of."""
+        """Return the size of a dataset stage's collection; a derived dataset's follows from what it is made of."""
         size = measure_collection(stage, settings.datasets.get(stage.name))
         if size:
             return size
@@ -152,11 +152,11 @@ def new_setting(
 
 
 def find_derived_size(stage: Stage, whole: Volumes, beside: Volumes | None = None) -> Volumes:
-    """Return the size of a derived dataset: that of the one that it is made of, unless its source says otherwise.
+    """Return the size of a derived dataset: that of the dataset that it is made of, unless its source computes another.
 
     Args:
-        whole: of the dataset that it is made of.
-        beside: of the one whose queries it has too.
+        whole: the size of the dataset that it is made of.
+        beside: the size of the dataset whose queries it also has.
     """
     source = params_of(stage).source
     return derived_size[source](stage, whole, beside) if source in derived_size else whole
@@ -183,7 +183,7 @@ def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost |
 
     kind, processes = KINDS[stage.kind], count_processes(stage, setting)
     disk = work.disk + work.run
-    is_light = kind.gpu and not kind.uses_gpu(stage.upstream, {})  # it does not even import torch
+    is_light = kind.gpu and not kind.uses_gpu(stage.upstream, {})  # without even importing torch
     parts = {
         "models": computing / processes,
         "core": before + passing / processes + work.run / hardware.rates["run"],
@@ -198,9 +198,9 @@ def estimate_stage(stage: Stage, setting: Setting, hardware: Hardware) -> Cost |
 def is_unknown(stage: Stage) -> bool:
     """Return whether a stage asks a language model, or is of a plugin's kind without a cost function.
 
-    Others without one take a moment.
+    Tandem's own kinds without a cost function take only a moment.
     """
-    if getattr(stage.params, "asked", None) is not None:  # a language model behind a server
+    if getattr(stage.params, "asked", None) is not None:  # a server's language model
         return True
     if stage.kind in cost:
         return False
@@ -210,7 +210,7 @@ def is_unknown(stage: Stage) -> bool:
 def count_processes(stage: Stage, setting: Setting) -> int:
     """Return how many processes share a stage's work.
 
-    They are a training's devices, or the shards that become jobs and have a part.
+    They are a training's devices, or the shards that become jobs and have work.
     """
     kind, execution = KINDS[stage.kind], setting.execution
     if kind.ranks:
@@ -255,7 +255,7 @@ def sum_costs(costs: Iterable[Cost]) -> Cost:
 
 
 def describe_longest_part(costs: Mapping[Stage, Cost]) -> str:
-    """Say what takes most of the time, which stage takes most of that, and what would shorten it."""
+    """Name the part that takes most of the time, the stage that takes most of that, and what would shorten it."""
     whole = sum_costs(costs.values())
     part = max(TIME_BY_PART, key=whole.parts.__getitem__)
     stage = max(costs, key=lambda stage: costs[stage].parts[part])
@@ -275,7 +275,7 @@ def describe_longest_part(costs: Mapping[Stage, Cost]) -> str:
 
 
 def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | None = None) -> str:
-    """Return the table as Markdown, below it the sizes and rates that it is calculated with."""
+    """Return the table as Markdown, followed by the sizes and rates that it was calculated with."""
     setting = new_setting(plan.settings, hardware, configuration)
     stages = list_stages_of_all(plan)
     costs = estimate_stages(stages, setting, hardware)

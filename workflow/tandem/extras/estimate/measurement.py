@@ -1,8 +1,8 @@
 """Measure how fast this machine computes a transformer's layers, once for each kind of processor.
 
-What a processor reaches depends on its instructions more than on anything a configuration says: with bf16 a training
-takes a third of the time that it takes with AVX2 alone. As a program this module measures and prints; planning itself
-imports no torch.
+The speed depends on a processor's instructions more than on anything in a configuration: with bf16 a training takes a
+third of the time that it takes with only AVX2. As a program this module measures and prints; planning itself imports no
+torch.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ from tandem.cluster.threads import busy_seconds, count_usable_cores, wait_briefl
 from tandem.extras.import_path import with_library
 from tandem.store.files import write_json
 
-# Of the layers that are measured: those of MiniLM, with a step's texts as a training's micro-batches have them.
+# The measured layers are MiniLM's; texts come in micro-batches as in a training.
 HIDDEN_SIZE, FEED_FORWARD_SIZE, HEADS, LAYERS = 384, 1536, 12, 2
 TEXTS, TOKENS_PER_TEXT, VOCABULARY = 32, 64, 64
 MICRO_BATCHES = 4  # of a step, which are computed side by side
-KEPT = "~/.cache/tandem/speed"  # a home that several machines share has a file of each kind
+KEPT = "~/.cache/tandem/speed"  # one file per kind of processor, as machines may share a home
 MEASURED_SECONDS = 3.0
-MOST_SECONDS = 120.0  # that loading torch and measuring may take together
-# of the cores' time that other programs take: a measurement beside more says little
+MOST_SECONDS = 120.0  # for loading torch and measuring together
+# share of the cores' time that other programs may take; above it a measurement is unreliable
 DISTURBED_SHARE = 0.1
-DISTURBED_SECONDS = 3600.0  # for which a measurement beside other programs is not repeated
-# Variables that forbid kernels to use instructions which the processor has.
+DISTURBED_SECONDS = 3600.0  # until a measurement disturbed by other programs is repeated
+# Variables that forbid kernels to use some of the processor's instructions.
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
 INSTRUCTIONS = (
     "avx2",
@@ -48,13 +48,13 @@ INSTRUCTIONS = (
 
 
 class Speed(NamedTuple):
-    """What a machine's processor computes.
+    """How fast a machine's processor computes.
 
     Attributes:
         processor: its name, its cores that may be used, and its instructions.
-        precision: what `auto` takes on it, `bf16` or `fp32`.
+        precision: the precision that `auto` chooses on it, `bf16` or `fp32`.
         tflops: floating-point operations of forward and backward passes, in millions of millions a second.
-        alone: whether no other program computed meanwhile.
+        alone: whether no other program computed during the measurement.
     """
 
     processor: str
@@ -64,10 +64,10 @@ class Speed(NamedTuple):
 
 
 def measure_once() -> Speed | None:
-    """Return the speed of this machine, measured when it is first asked for and kept in the user's home then.
+    """Return the speed of this machine, which is measured at the first call and then stored in the user's home.
 
-    Where other programs computed beside the measurement (`alone` is false) it is at least as fast, and measured again
-    after an hour. None where torch is not installed or does not compute.
+    If other programs computed during the measurement (`alone` is false), the machine is at least that fast, and is
+    measured again after an hour. None if torch is not installed or does not compute.
     """
     processor = describe_processor()
     name = hashlib.sha256(f"{processor}, {MICRO_BATCHES} micro-batches".encode()).hexdigest()[:16]
@@ -77,14 +77,14 @@ def measure_once() -> Speed | None:
         say("measuring how fast this machine computes, once; some seconds")
         speed = _measure_in_process(processor)
         if speed:
-            with suppress(OSError):  # where nothing may be written it is measured every time
+            with suppress(OSError):  # without write access it is measured every time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, speed._asdict())
     return speed
 
 
 def _read_kept(path: Path, processor: str) -> Speed | None:
-    """Return what was measured before; None without it, and where it was disturbed and is old."""
+    """Return an earlier measurement; None without one, or if it was disturbed and is old."""
     with suppress(OSError, ValueError, TypeError):
         kept = Speed(**json.loads(path.read_text(encoding="utf-8")))
         old = time.time() - path.stat().st_mtime > DISTURBED_SECONDS
@@ -94,7 +94,7 @@ def _read_kept(path: Path, processor: str) -> Speed | None:
 
 
 def describe_processor() -> str:
-    """Return what decides this processor's speed: its name, usable cores, instructions, and what limits these."""
+    """Return what decides this processor's speed: its name, usable cores, instructions, and what restricts these."""
     text = ""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -108,7 +108,7 @@ def describe_processor() -> str:
 
 
 def _measure_in_process(processor: str) -> Speed | None:
-    """Measure in a process of its own, whose threads and memory end with it."""
+    """Measure in a separate process, whose threads and memory end with it."""
     environment = with_library(os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
     wait_briefly(environment)
     line = [sys.executable, "-m", __name__, processor]
@@ -123,7 +123,7 @@ def _measure_in_process(processor: str) -> Speed | None:
 def measure_speed(processor: str) -> Speed:
     """Measure forward and backward passes of transformer layers, in the precision and on the threads of a training.
 
-    The fastest pass counts: what disturbs a pass makes it longer, never shorter.
+    The fastest pass counts: disturbances make a pass longer, never shorter.
     """
     from tandem.models.device import resolve_precision
     from tandem.plan.sizes import EncoderShape
@@ -144,7 +144,7 @@ def measure_speed(processor: str) -> Speed:
 
 
 def _time_passes() -> Iterator[float]:
-    """Yield the seconds of one step's forward and backward passes after the other."""
+    """Yield, step after step, the seconds of its forward and backward passes."""
     import torch
     from transformers import BertConfig, BertModel
 

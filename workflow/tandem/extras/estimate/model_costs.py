@@ -1,4 +1,4 @@
-"""Cost functions of what computes with models: encoding texts, training and pre-training, in how many steps."""
+"""Cost functions of computations with models: encoding texts, training and pre-training, and their steps."""
 
 from dataclasses import replace
 from math import ceil
@@ -24,21 +24,21 @@ from tandem.plan.graph import Stage
 from tandem.plan.sizes import EncoderShape
 from tandem.training.instances import count_visits
 
-BYTES_PER_TRAINED_WEIGHT = 16  # itself, its gradient and two moments, float32 each
-FORWARD_AND_BACKWARD = 3  # forward passes that both together cost
+BYTES_PER_TRAINED_WEIGHT = 16  # the weight, its gradient and two moments, float32 each
+FORWARD_AND_BACKWARD = 3  # cost of both together, in forward passes
 
-_CACHED_FORWARD_AND_BACKWARD = 4  # one more where gradients are cached
-# A micro-batch fills a gradient of the whole vocabulary and adds it to the sum; a step reads that, and reads and writes
-# weights and moments.
+_CACHED_FORWARD_AND_BACKWARD = 4  # one forward pass more where gradients are cached
+# A micro-batch fills a gradient of the whole vocabulary and adds it to the sum. A step reads that sum, and reads and
+# writes weights and moments.
 _UPDATES_PER_MICRO_BATCH, _UPDATES_PER_STEP = 2, 4
-# one of so many is set apart where there is no dev (extras/validation/validation_sets.py)
+# one training query in so many is set apart where there is no dev (extras/validation/validation_sets.py)
 _TRAINING_QUERIES_PER_VALIDATED = 10
 
 
 def measure_learning_weights(shape: EncoderShape, lora: Lora | None) -> float:
-    """Return the bytes of an encoder's weights while it learns; beside adapters they stay, perhaps in four bits.
+    """Return the bytes of an encoder's weights while it learns; with adapters its own are frozen, perhaps in four bits.
 
-    A product's adapter has rank · (inputs + outputs) weights; `targets` may name fewer products than all.
+    The adapter of a product has rank · (inputs + outputs) weights; `targets` may name only some products.
     """
     if lora is None:
         return BYTES_PER_TRAINED_WEIGHT * shape.parameters
@@ -50,7 +50,7 @@ def measure_learning_weights(shape: EncoderShape, lora: Lora | None) -> float:
 
 
 def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
-    """Return how many texts of its side a stage encodes, and the mean tokens of one, special ones included."""
+    """Return how many texts of its side a stage encodes, and their mean number of tokens, special ones included."""
     query, passage = setting.lengths(stage.upstream["tokens"])
     if params_of(stage).side == "passages":
         return setting.passages(stage), passage + DUAL_SPECIAL
@@ -59,7 +59,7 @@ def count_encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
 
 @cost("embeddings")
 def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
-    """Estimate encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
+    """Estimate encoding passages or a split's queries into vectors; int8 vectors have a scale of four bytes each."""
     shape = setting.shape(stage.upstream["tokens"])
     texts, tokens = count_encoded_texts(stage, setting)
     dimension = setting.dimension(stage)
@@ -76,23 +76,23 @@ def estimate_embeddings(stage: Stage, setting: Setting) -> Work:
 
 
 def count_rows(stage: Stage, setting: Setting) -> float:
-    """Return how many rows a stage stores of the texts that it encodes, at most."""
+    """Return an upper bound on the rows that a stage stores for the texts that it encodes."""
     texts, tokens = count_encoded_texts(stage, setting)
     side = "query" if params_of(stage).side == "queries" else "passage"
     return texts * float(params_of(stage.upstream["model"]).representation.count_rows(side, tokens))
 
 
 def count_head_operations(model: Stage, shape: EncoderShape) -> float:
-    """Return the operations per token of the wide layer above a model's encoder; 0 without one."""
+    """Return the operations per token of the wide layer above a model's encoder; 0 if there is none."""
     return 2.0 * shape.hidden * float(params_of(model).representation.head(shape.vocabulary))
 
 
 def count_instances(stage: Stage, setting: Setting) -> int:
     """Return the visits in an epoch of a training, which are lists, positives or rows (`train.instance`).
 
-    A query has one list of each draw, or two where undenoised and denoised ones are mixed; with `one_list` it has one
-    in all. Its positives are those of the dataset; where answers or a judge label, one; where ranks do, as many as they
-    make. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
+    A query has one list per draw, or two where undenoised and denoised ones are mixed; with `one_list` it has one in
+    all. Its positives are those of the dataset; if answers or a judge label, there is one; if ranks label, there are as
+    many as ranks make positive. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
     """
     train, objective = params_of(stage).train, params_of(stage).objective
     one_list = params_of(stage).one_list
@@ -127,7 +127,7 @@ def count_steps(
     The validation at the start is included.
 
     Args:
-        operations: of one step, by which a budget is spent.
+        operations: operations of one step; they use up a budget.
         validation: operations of one validation.
     """
     train, count = params_of(stage).train, count_instances(stage, setting)
@@ -151,9 +151,9 @@ def count_steps(
 
 
 def count_validated(stage: Stage, setting: Setting) -> tuple[int, int]:
-    """Return how many queries a training validates on, and passages of each.
+    """Return how many queries a training validates on, and how many passages each has.
 
-    They are of dev, else training queries that are set apart.
+    The queries are those of dev, else training queries that are set apart.
     """
     train = params_of(stage).train
     run = stage.upstream.get("validation")
@@ -170,7 +170,7 @@ def count_validated(stage: Stage, setting: Setting) -> tuple[int, int]:
 
 @cost("checkpoint")
 def estimate_checkpoint(stage: Stage, setting: Setting) -> Work:
-    """Estimate one of the equal parts of a training, or its start; beside its weights it stores the state to resume."""
+    """Estimate one of a training's equal parts, or its start; it stores weights and the state to resume from."""
     whole = estimate_training(stage, setting)
     number, parts = params_of(stage).until
     share, steps = 0.0, 0
@@ -187,7 +187,7 @@ def estimate_checkpoint(stage: Stage, setting: Setting) -> Work:
 
 @cost("model")
 def estimate_model(stage: Stage, setting: Setting) -> Work:
-    """Estimate a training in one piece; the model of a checkpoint only links its files."""
+    """Estimate a training in one piece; a model taken from a checkpoint only links the checkpoint's files."""
     return Work() if "checkpoint.1" in stage.upstream else estimate_training(stage, setting)
 
 
@@ -197,12 +197,12 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
     train, objective = params.train, params.objective
     queries = train.queries_per_batch
     added = count_added_passages(train, count_instances(stage, setting))
-    # of live negatives: a step searches them and encodes no passage
+    # with live negatives a step searches stored vectors and encodes no passage
     vectors = stage.upstream.get("passages")
     list_size = 0 if vectors else train.visit_size + added
     dev_queries, dev_depth = count_validated(stage, setting)
     operations, validation, weights, activations, updated = 0.0, 0.0, 0.0, 0.0, 0.0
-    of_inputs, of_dev_inputs = 0.0, 0.0  # which no budget counts
+    of_inputs, of_dev_inputs = 0.0, 0.0  # not counted by a budget
     memory: float = PROCESS_BYTES + setting.held
     learns_vocabulary = not (params.lora or train.freeze_layers)
 
@@ -215,11 +215,11 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         tokens_per_step = queries * (query + DUAL_SPECIAL + list_size * (passage + DUAL_SPECIAL))
         fits = tokens_per_step <= setting.execution.graph_tokens or objective == "joint"
         passes: float = FORWARD_AND_BACKWARD if fits else _CACHED_FORWARD_AND_BACKWARD
-        head = count_head_operations(stage, shape) / encoders  # one of them has it
+        head = count_head_operations(stage, shape) / encoders  # only one of them has a head
 
         forward = encoders * _count_encoding(shape, queries, list_size, lengths, head)
         tokens_read = tokens_per_step
-        if getattr(train, "self_teaching", None):  # each query's broken copy
+        if getattr(train, "self_teaching", None):  # each query has a broken copy
             forward += encoders * shape.forward(queries, query + DUAL_SPECIAL)
             tokens_read += queries * (query + DUAL_SPECIAL)
         operations += forward * (passes - _count_spared_passes(shape, params))
@@ -241,7 +241,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
         passes = 1 if is_frozen else FORWARD_AND_BACKWARD - _count_spared_passes(shape, params)
 
         texts = count_texts_each(stage, tokens, setting)
-        readings, dev_readings = list_size * texts, dev_depth * texts  # of each list
+        readings, dev_readings = list_size * texts, dev_depth * texts  # per list
         if getattr(params, "compares", False):  # two passages at a time, in both orders
             length += setting.lengths(tokens)[1] + 1
             readings = 2 * train.positives * (list_size - train.positives)
@@ -281,7 +281,7 @@ def estimate_training(stage: Stage, setting: Setting) -> Work:
 
 
 def count_updated_numbers(shape: EncoderShape, tokens: float, setting: Setting) -> float:
-    """Return the numbers of a vocabulary's vectors that a step of so many tokens fills, adds or updates."""
+    """Return the numbers of a vocabulary's vectors that a step of `tokens` tokens fills, adds or updates."""
     micro_batches = ceil(tokens / setting.execution.micro_tokens)
     times = _UPDATES_PER_MICRO_BATCH * micro_batches + _UPDATES_PER_STEP
     return float(times * shape.vocabulary * shape.hidden)
@@ -297,8 +297,8 @@ def _count_encoding(
     """Return the operations of encoding queries and their lists once.
 
     Args:
-        lengths: mean tokens of a query and of a passage, without special ones.
-        head: operations a token above the encoder.
+        lengths: mean tokens of a query and of a passage, without special tokens.
+        head: operations per token above the encoder.
     """
     query, passage = lengths[0] + DUAL_SPECIAL, lengths[1] + DUAL_SPECIAL
     above = head * queries * (query + list_size * passage)
@@ -306,10 +306,10 @@ def _count_encoding(
 
 
 def _count_spared_passes(shape: EncoderShape, params: Any) -> float:
-    """Return the forward passes that a backward pass costs less where weights stay.
+    """Return how much less a backward pass costs, in forward passes, because weights are frozen.
 
-    It ends above the layers that are frozen; through those beside which adapters learn it goes, without the gradient of
-    their weights.
+    It ends above the frozen layers. It passes through layers with adapters, without the gradient of the layers' own
+    weights.
     """
     if params.lora:
         return 1.0
@@ -320,7 +320,7 @@ def _count_spared_passes(shape: EncoderShape, params: Any) -> float:
 def measure_activations(
     shape: EncoderShape, tokens: float, setting: Setting, length: float
 ) -> float:
-    """Return the bytes of activations of texts of a length, of which at most `graph_tokens` are held at once."""
+    """Return the bytes of activations of texts of a length; at most `graph_tokens` tokens are held at once."""
     return shape.activations(
         min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes
     )

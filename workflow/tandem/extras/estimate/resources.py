@@ -1,7 +1,7 @@
-"""What estimates are made from: a machine's rates, the volume of text, and the work that a kind's cost function counts.
+"""The basis of estimates: a machine's rates, the volume of text, and the work counted by a kind's cost function.
 
-A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Tandem's
-kinds without one take a moment.
+A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Tandem's own
+kinds without a cost function take only a moment.
 """
 
 import json
@@ -26,7 +26,7 @@ from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, Manifest, open_artifact
 
 MIB = 1 << 20
-PROCESS_BYTES = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
+PROCESS_BYTES = 600 * MIB  # an interpreter with torch; the 140 MiB without torch are negligible
 MODEL_WORK = ("encode", "rerank", "dual", "cross", "joint")
 START_ENVIRONMENTS = ("data", "lexical", "search", "models")
 RATES = (
@@ -49,8 +49,8 @@ RATES = (
     "hops",
 )
 _TERA_RATES = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
-# Mean tokens without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
-# in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
+# Mean tokens without an entry's own: web passages of 56 words at 1.3 WordPiece tokens per word;
+# in Chinese one token per character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
 _TYPICAL_LENGTHS = {"zh": {"passage": 272.0, "query": 9.3}}
 TYPICAL_WEB_LENGTHS = {"passage": 73.0, "query": 8.5}
 TOKENS_PER_WORD = 1.3
@@ -62,38 +62,38 @@ _BYTES_PER_TREC_LINE = 55  # of the same line in run.trec
 
 @dataclass(frozen=True)
 class Hardware:
-    """Describe a machine, as an entry of config/hardware/ does.
+    """A machine, as an entry of config/hardware/ describes it.
 
-    `rates` are of work without a model, per second:
+    `rates` are those of work without a model, per second:
 
-    - passages read and written; tokens made, and tokens on their way through an encoder, beside its matrix products;
+    - passages read and written; tokens made, and tokens that pass through an encoder, apart from its matrix products;
     - passages indexed; queries of BM25 on a corpus of a million passages, and their hits;
     - lines of runs that are fused or scored; queries that training lists are drawn for (`listed`);
     - numbers of a vocabulary's vectors that a training fills, adds or updates (`updated`);
     - bytes of a run written (`run`), and of any file, with its checksum when it is written and when it is first read;
-    - operations of exact search, scores that it compares with the best so far, operations of FAISS by all and by one of
-      the processor's threads, bytes of an index's vectors or codes that are read for one query after another
-      (`scanned`), and steps from node to neighbour in a graph (`hops`).
+    - operations of exact search; scores that it compares with the best so far; operations of FAISS by all and by one of
+      the processor's threads; bytes of an index's vectors or codes that are read for one query after another
+      (`scanned`); and steps from node to neighbour in a graph (`hops`).
     """
 
     name: str
     peak: float  # TFLOP/s of large matrix products in the precision that training uses
     mfu: dict[str, float]  # kind of work → share of the peak that its model operations reach
-    width: int  # numbers of a token in the layers that reach these shares
+    width: int  # numbers per token in the layers that reach these shares
     rates: dict[str, float]
-    # environment → seconds until a job begins to compute, and that it ends in
+    # environment → seconds that a job takes to begin computing, and to end
     start: dict[str, float]
-    activation_bytes: int  # that a training stores of each number it needs for the backward pass
-    held: int  # bytes that a training's allocator holds beside what is in use
-    origin: dict[str, str]  # where the figures are from, and which of them were not measured
-    # TFLOP/s that `measure_once` found on that machine; None of those it cannot measure
+    activation_bytes: int  # stored by a training per number that the backward pass needs
+    held: int  # bytes that a training's allocator holds in addition to memory in use
+    origin: dict[str, str]  # sources of the figures, and which of them were not measured
+    # TFLOP/s that `measure_once` measured on that machine; None for machines that it cannot measure
     layers: float | None = None
-    # the same of a usual machine whose processor has no bf16
+    # the same for a typical machine whose processor has no bf16
     layers_in_fp32: float | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
-        """Read an entry; a `UserError` where there is none of this name, or a figure is missing or not above 0."""
+        """Read an entry; a `UserError` if none has this name, or a figure is missing or not above 0."""
         path = folder / f"{name}.yaml"
         if not path.is_file():
             known = [entry.stem for entry in folder.glob("*.yaml")]
@@ -119,7 +119,7 @@ class Hardware:
 
     @classmethod
     def load_scaled(cls, folder: Path, name: str) -> Self:
-        """Read an entry, and scale its models' speed to this machine's where the entry says what was measured there."""
+        """Read an entry, and scale its models' speed to this machine's if the entry has the speed measured there."""
         hardware = cls.load(folder, name)
         if hardware.layers is None:
             return hardware
@@ -141,9 +141,9 @@ class Hardware:
     def seconds(self, work: "Work") -> float:
         """Return how long the models of a stage's work take on one device.
 
-        Matrix products grow with the square of a layer's width, all else of it with the width: in narrow layers the
-        rest of the time, which is not spent on products, is the larger part. Wide ones are taken to reach no more than
-        was measured.
+        The time of matrix products grows with the square of a layer's width, that of everything else with the width. In
+        narrow layers, the larger part of the time is therefore not spent on products. Wide layers are assumed to reach
+        no more than the measured share.
         """
         if work.kind is None:
             return 0.0
@@ -182,18 +182,18 @@ def _check_figure(place: str, figures: Any, key: str) -> None:
 
 @dataclass(frozen=True)
 class Volumes:
-    """Describe a dataset's size: its passages, and its queries by split."""
+    """The size of a dataset: its passages, and its queries by split."""
 
     passages: int
     queries: dict[str, int]
     # mean tokens of an uncut `passage` and `query`, without special tokens
     lengths: dict[str, float]
-    counted: bool = False  # else these are the catalogue's numbers and typical lengths
+    counted: bool = False  # else the numbers are the catalogue's and lengths are typical ones
     # relevant passages of all queries, by split where known
     positives: dict[str, int] = field(default_factory=dict)
 
     def tokens(self, side: str, limit: int) -> float:
-        """Return the mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
+        """Return the mean tokens of a text cut at `limit`, if a length is half the mean plus an exponential part.
 
         E[min(X, limit)] for X = m/2 + Exp(m/2).
         """
@@ -205,16 +205,16 @@ class Volumes:
 
 @cache
 def read_finished(folder: str) -> Manifest | None:
-    """Return the manifest of an artifact, None where it is not finished; a `UserError` if it is damaged."""
+    """Return the manifest of an artifact, None if it is not finished; a `UserError` if it is damaged."""
     if not (Path(folder) / MANIFEST).is_file():
         return None
     return open_artifact(Path(folder), verify=False).manifest
 
 
 def measure_collection(stage: Stage, entry: Dataset | None) -> Volumes | None:
-    """Return the size of a dataset stage's collection, None where nobody counted it.
+    """Return the size of a dataset stage's collection, None if it was never counted.
 
-    It is that of the finished artifact's statistics, else of the catalogue's entry.
+    It comes from the finished artifact's statistics, else from the catalogue's entry.
     """
     language = entry.language if entry else ""
     lengths = _TYPICAL_LENGTHS.get(language, TYPICAL_WEB_LENGTHS)
@@ -227,9 +227,9 @@ def measure_collection(stage: Stage, entry: Dataset | None) -> Volumes | None:
 
 
 def _measure_finished(statistics: Json, typical: Mapping[str, float], language: str) -> Volumes:
-    """Return the size of a finished dataset; queries are as long as those of its first split.
+    """Return the size of a finished dataset; all queries are assumed as long as those of its first split.
 
-    Its judgements may be of irrelevant passages, too: positives are counted by their mean over a split's queries.
+    Its judgements may include irrelevant passages: positives are therefore their mean times a split's queries.
     """
     passages, splits = statistics["passages"], statistics["splits"]
     judged = {name: split for name, split in splits.items() if split["qrels"]}
@@ -251,7 +251,7 @@ def _measure_finished(statistics: Json, typical: Mapping[str, float], language: 
 
 
 def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -> Volumes:
-    """Return the size that the catalogue tells, after splits are drawn from others and cut."""
+    """Return the size that the catalogue states, after splits are drawn from others and cut."""
     counts = entry.counts or {}
     splits = [name for name in counts if name != "passages" and not name.endswith("_qrels")]
     queries: dict[str, int] = {name: counts[name] for name in splits}
@@ -283,9 +283,9 @@ def _measure_entry(stage: Stage, entry: Dataset, typical: Mapping[str, float]) -
 def estimate_mean_tokens(
     counted: Mapping[str, Any], typical: float, language: str, statistic: str = "mean"
 ) -> float:
-    """Return mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words.
+    """Return mean tokens (or `p90`, …) from counted words, or from characters in languages without spaces.
 
-    Without a language that is written so, very long words tell.
+    If the language is not given, very long words indicate such a language.
     """
     words = (counted.get("words") or {}).get(statistic, 0)
     characters = (counted.get("characters") or {}).get(statistic, 0)
@@ -297,34 +297,34 @@ def estimate_mean_tokens(
 
 
 def params_of(stage: Stage) -> Any:
-    """Return a stage's parameters as its kind's model; as they are where a plugin's kind has none."""
+    """Return a stage's parameters as its kind's model, or unchanged if a plugin's kind has no model."""
     model = KINDS[stage.kind].params
     return stage.params_as(model) if model else stage.params
 
 
 @dataclass(frozen=True)
 class Work:
-    """Describe a stage's work."""
+    """A stage's work."""
 
-    # what its model operations are, one of `MODEL_WORK`; None without a model
+    # the kind of its model operations, one of `MODEL_WORK`; None without a model
     kind: str | None = None
     operations: float = 0.0  # floating-point operations of models
-    # a rate's name, and what passes at it without a model; shards share it
+    # (a rate's name, the amount of work at that rate), for work without a model; shards share it
     rows: tuple[tuple[str, float], ...] = ()
-    # the same by one job, before the shards begin or when they have ended
+    # the same for work of a single job, before the shards begin or after they have ended
     alone: tuple[tuple[str, float], ...] = ()
     memory: float = PROCESS_BYTES  # bytes at the peak
     disk: float = 0.0  # bytes of the artifact, without those of a run
     run: float = 0.0  # bytes of the run that is written
     steps: int | None = None  # of an optimizer
-    width: int = 0  # numbers of a token in the models' layers; 0 where no time depends on it
-    # numbers that pass beside their products: of a vocabulary's gradient, of logits
+    width: int = 0  # numbers per token in the models' layers; 0 where no time depends on it
+    # numbers processed in addition to products: those of a vocabulary's gradient, of logits
     updated: float = 0.0
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Hold what the work of a stage depends on beside its parameters; see also `Hardware`."""
+    """What the work of a stage depends on in addition to its parameters; see also `Hardware`."""
 
     sizes: Callable[[Stage], Volumes]  # of a dataset stage's collection
     shape: Callable[[Stage], EncoderShape]  # of the encoder that a stage's models descend from
@@ -333,7 +333,7 @@ class Setting:
     held: int = 0
 
     def size(self, stage: Stage) -> Volumes:
-        """Return the size of the collection that a stage is made from, or makes."""
+        """Return the size of the collection that a stage is made from, or that it makes."""
         return self.sizes(stage.upstream.get("dataset", stage))
 
     def passages(self, stage: Stage) -> int:
@@ -341,24 +341,24 @@ class Setting:
         return self.size(stage).passages
 
     def queries(self, stage: Stage, split: str = "") -> int:
-        """Return how many queries of a split, the stage's own by default, there are in that collection."""
+        """Return how many queries that collection has in a split, by default in the stage's own."""
         return self.size(stage).queries.get(split or params_of(stage).split, 0)
 
     def positives(self, stage: Stage, split: str) -> int:
-        """Return how many relevant passages they have together; one each where that is not known."""
+        """Return how many relevant passages these queries have together; one each if that is not known."""
         return self.size(stage).positives.get(split, self.queries(stage, split))
 
     def run(self, stage: Stage, depth: int = 0, split: str = "") -> float:
-        """Return the bytes of a run, by default as deep as the stage's parameters say.
+        """Return the bytes of a run, by default as deep as the stage's parameters set.
 
-        They are those of its columns, and of its text where it is evaluated.
+        They are those of its columns, and of its text if it is evaluated.
         """
         split = split or params_of(stage).split
         line = _BYTES_PER_LINE if split in LEARNED else _BYTES_PER_LINE + _BYTES_PER_TREC_LINE
         return self.queries(stage, split) * (depth or params_of(stage).depth) * line
 
     def dimension(self, embeddings: Stage) -> int:
-        """Return how many numbers a row has that a stage stores of texts."""
+        """Return how many numbers each row has that a stage stores for texts."""
         model = params_of(embeddings.upstream["model"])
         dim: int = model.representation.row_size or model.dim or 0
         return dim or self.shape(embeddings.upstream["tokens"]).hidden
@@ -366,7 +366,7 @@ class Setting:
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Return the mean tokens of a query and of a passage under a `tokens` stage, without special tokens.
 
-        Those of passages are counted where the stage is finished.
+        Passages are counted if the stage is finished.
         """
         size, params = self.size(tokens), params_of(tokens)
         query, passage = (
@@ -379,9 +379,9 @@ class Setting:
         return query, passage
 
     def input_operations(self, tokens: Stage) -> float:
-        """Return the operations that a token's input vector takes; 0 where it is looked up, as in most encoders.
+        """Return the operations that a token's input vector takes; 0 if it is looked up, as in most encoders.
 
-        Words that stand twice in a batch are computed once: these are the operations where none does.
+        Words that occur twice in a batch are computed once; the result is for a batch in which no word does.
         """
         above: Stage | None = tokens
         while above:
@@ -398,12 +398,12 @@ class Setting:
 CostFunction = Callable[[Stage, Setting], Work]
 # by kind
 cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate", decides=False)
-# By kind of stage that makes encoders whose input vectors are computed: `(encoder, hidden) -> operations` of a token.
+# By kind of stage that makes encoders with computed input vectors: `(encoder, hidden) -> operations` per token.
 input_cost: Registry[Callable[[Stage, int], float]] = Registry(
     "input cost", "input_cost", "extras.estimate", decides=False
 )
-# By source, `(stage, whole, beside) -> size` of a derived dataset: of the one that it is made of, and of the one whose
-# queries it has too, if any.
+# By source: `(stage, whole, beside) -> size` of a derived dataset. `whole` is that of the dataset that it is made of,
+# `beside` that of the dataset whose queries it also has, if any.
 derived_size: Registry[Callable[[Stage, Volumes, Volumes | None], Volumes]] = Registry(
     "size of a dataset", "derived_size", "extras.estimate", decides=False
 )

@@ -1,6 +1,6 @@
 """The cost of exact search by vectors.
 
-Operations are those of distances, a multiplication and its addition counting as two; they have the rate `flat_search`
+Operations are those of distances; a multiplication and its addition count as two. They have the rate `flat_search`
 (see config/hardware/).
 """
 
@@ -8,7 +8,7 @@ from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT_PROCESS_BYTES
 from tandem.plan.graph import Stage
 
-_BYTES_PER_SORTED_ID = 24  # of a passage whose id's place in alphabetical order is mapped
+_BYTES_PER_SORTED_ID = 24  # per passage, where the alphabetical order of ids is mapped
 
 
 @cost("retrieve")
@@ -19,7 +19,7 @@ def estimate_retrieve(stage: Stage, setting: Setting) -> Work:
     dimension, depth = setting.dimension(stage.upstream["passages"]), params_of(stage).depth
     compared = float(queries * passages)
 
-    # The best of a group of queries have a quarter (retrieve.py), two stretches of vectors a third (faiss_search.py).
+    # The best of a group of queries get a quarter (retrieve.py), two stretches of vectors a third (faiss_search.py).
     allowed = (setting.execution.search_memory or 2048) * MIB
     held = min(allowed / 4, 16 * queries * depth) + min(allowed / 3, 6 * passages * dimension)
     return Work(

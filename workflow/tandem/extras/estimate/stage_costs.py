@@ -7,25 +7,25 @@ from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 
 LIGHT_PROCESS_BYTES = 190 * MIB  # a process without torch
-BYTES_PER_ID = 30  # of a passage whose id stands in memory
-BYTES_PER_LOOKED_UP_ID = 50  # of a passage whose id can also be looked up
-QUERIES_IN_MEMORY = 1000  # whose lines stand in memory together, about
-UNLIMITED = 1 << 62  # queries, where the parameters name no limit
+BYTES_PER_ID = 30  # per passage whose id is in memory
+BYTES_PER_LOOKED_UP_ID = 50  # per passage whose id can also be looked up
+QUERIES_IN_MEMORY = 1000  # about how many queries have their lines in memory at once
+UNLIMITED = 1 << 62  # number of queries if the parameters name no limit
 
 _BYTES_PER_CHARACTER_ON_DISK = 0.5  # of a compressed corpus
 _CHARACTERS_PER_TOKEN = 5
-_COPIES_PER_READING = 2.5  # passages that a shard has read are copied in the time of reading one
+_COPIES_PER_READING = 2.5  # passages read by a shard that are copied in the time of reading one
 _BYTES_PER_LISTED_PASSAGE = 6
-_BYTES_PER_SCORED_LINE = 400  # Python's objects
-_JAVA_HEAP_BYTES = 950 * MIB  # what Java's heap grows to
-_JAVA_BYTES_PER_PASSAGE = 450  # by which it grows while passages are indexed
+_BYTES_PER_SCORED_LINE = 400  # as Python's objects
+_JAVA_HEAP_BYTES = 950 * MIB  # the size to which Java's heap grows
+_JAVA_BYTES_PER_PASSAGE = 450  # growth of the heap while passages are indexed
 _INDEX_BYTES_PER_TOKEN = 1.25  # of Lucene's index
-_FIXED_MILLIONS = 12.0  # millions of passages whose search takes as long as what every query costs
+_FIXED_MILLIONS = 12.0  # millions of passages whose search takes as long as a query's fixed cost
 
 
 @cost("dataset")
 def estimate_dataset(stage: Stage, setting: Setting) -> Work:
-    """Estimate reading, checking and writing; 60 bytes a passage stay in memory (benchmarks/results/at_scale.md)."""
+    """Estimate reading, checking and writing; 60 bytes per passage stay in memory (benchmarks/results/at_scale.md)."""
     size = setting.sizes(stage)
     characters = size.passages * size.lengths["passage"] * _CHARACTERS_PER_TOKEN
     is_shared = setting.execution.shards > 1 and KINDS["dataset"].is_shared(stage)
@@ -39,7 +39,7 @@ def estimate_dataset(stage: Stage, setting: Setting) -> Work:
 
 @cost("tokens")
 def estimate_tokens(stage: Stage, setting: Setting) -> Work:
-    """Estimate tokenising the corpus and all queries; ids have four bytes where the vocabulary needs more than two."""
+    """Estimate tokenising the corpus and all queries; ids take four bytes if the vocabulary needs more than two."""
     size = setting.size(stage)
     query, passage = setting.lengths(stage)
     total = size.passages * passage + sum(size.queries.values()) * query
@@ -89,7 +89,7 @@ def estimate_tune_bm25(stage: Stage, setting: Setting) -> Work:
 
 
 def count_query_terms(stage: Stage, setting: Setting) -> float:
-    """Return how many times as many terms a query has with the texts that were generated for it, at most."""
+    """Return, at most, the factor by which texts generated for a query multiply its terms."""
     texts: int = params_of(stage).texts
     if not texts:
         return 1.0
@@ -100,17 +100,17 @@ def count_query_terms(stage: Stage, setting: Setting) -> float:
 def count_bm25_searches(
     stage: Stage, setting: Setting, queries: float, depth: int, terms: float = 1.0
 ) -> tuple[tuple[str, float], ...]:
-    """Return how many searches of a million passages take as long as these, and how many hits they have.
+    """Return the equivalent number of searches of a million passages, and the number of their hits.
 
     Args:
-        terms: how many times as many terms a query has as a question of MS MARCO's.
+        terms: a query's number of terms relative to that of an MS MARCO question.
     """
     millions = _FIXED_MILLIONS + terms * setting.passages(stage) / 1e6
     return ("bm25", queries * millions), ("hits", queries * depth)
 
 
 def measure_bm25_process(stage: Stage, setting: Setting) -> float:
-    """Return the bytes that a search needs: those of Java, of the ids that are looked up, and of the mapped index."""
+    """Return the bytes that a search needs: Java's, those of the ids that are looked up, and of the mapped index."""
     ids = BYTES_PER_LOOKED_UP_ID * setting.passages(stage)
     return 2 * LIGHT_PROCESS_BYTES + _JAVA_HEAP_BYTES + ids + measure_lucene_index(stage, setting)
 
@@ -126,7 +126,7 @@ def estimate_pair_scores(
     """Estimate scoring pairs by cross-encoders and storing the scores.
 
     Args:
-        disk: bytes that the stage itself writes beside the scores.
+        disk: bytes that the stage itself writes in addition to the scores.
         run: bytes of the run that it writes.
     """
     shape, length = setting.shape(tokens), setting.pair_length(tokens)
@@ -149,7 +149,7 @@ def count_texts_each(stage: Stage, tokens: Stage, setting: Setting) -> float:
 
 
 def measure_mapped_tokens(tokens: Stage, setting: Setting) -> float:
-    """Return the bytes of the passages' token ids, which are mapped and read here and there."""
+    """Return the bytes of the passages' token ids, which are mapped and read at scattered places."""
     _, passage = setting.lengths(tokens)
     return 2 * passage * setting.size(tokens).passages
 
@@ -161,7 +161,7 @@ def count_inputs(stage: Stage, role: str) -> int:
 
 @cost("candidates")
 def estimate_candidates(stage: Stage, setting: Setting) -> Work:
-    """Estimate drawing lists; a judge scores every passage of the window, of the dev queries too to calibrate it."""
+    """Estimate drawing lists; a judge scores all passages in the window, also for dev queries if it is calibrated."""
     params, judges = params_of(stage), count_inputs(stage, "judge")
     queries = min(setting.queries(stage), params.queries or UNLIMITED)
     disk = queries * params.depth * _BYTES_PER_LISTED_PASSAGE
@@ -184,13 +184,13 @@ def estimate_candidates(stage: Stage, setting: Setting) -> Work:
 
 
 def find_split(run: Stage) -> str:
-    """Return the split of a run; a re-ranked run has that of its first stage."""
+    """Return the split of a run; a re-ranked run has the split of its first stage."""
     split = getattr(params_of(run), "split", None)
     return str(split) if split else find_split(run.upstream["run"])
 
 
 def find_depth(run: Stage) -> int:
-    """Return how many passages a query has in a run; a re-ranked one is as deep as what it re-ranks."""
+    """Return how many passages a query has in a run; a re-ranked run is as deep as the run that it re-ranks."""
     if run.declared.scoring.of == "top":
         return find_depth(run.upstream["run"])
     return getattr(params_of(run), "depth", None) or 100
@@ -203,7 +203,7 @@ def estimate_rerank(stage: Stage, setting: Setting) -> Work:
     queries = setting.queries(stage, split)
     run = setting.run(stage, depth, split)
     lines = ("lines", queries * depth)
-    if params.scorer:  # a plugin's; nobody knows what it costs
+    if params.scorer:  # a plugin's scorer, whose cost is unknown
         return Work(rows=(lines,), memory=measure_process_with_ids(stage, setting), run=run)
 
     tokens = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
@@ -216,7 +216,7 @@ def estimate_rerank(stage: Stage, setting: Setting) -> Work:
 
 @cost("compare")
 def estimate_compare(stage: Stage, setting: Setting) -> Work:
-    """Estimate scoring each two passages at the top of every query's list, in both orders."""
+    """Estimate scoring every two passages at the top of each query's list, in both orders."""
     depth, tokens = params_of(stage).depth, stage.upstream["tokens"]
     pairs = setting.queries(stage, find_split(stage)) * depth * (depth - 1)
     shape, (_, passage) = setting.shape(tokens), setting.lengths(tokens)
@@ -228,7 +228,7 @@ def estimate_compare(stage: Stage, setting: Setting) -> Work:
 
 @cost("rerank_compared")
 def estimate_rerank_compared(stage: Stage, setting: Setting) -> Work:
-    """Estimate reading a run and comparisons of its top, and writing it again."""
+    """Estimate reading a run and comparisons of its top, and writing it reordered."""
     split, depth, compared = find_split(stage), find_depth(stage), params_of(stage).depth
     lines = setting.queries(stage, split) * (depth + compared * compared)
     run = setting.run(stage, depth, split)

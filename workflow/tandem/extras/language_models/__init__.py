@@ -1,1 +1,1 @@
-"""Language models that are asked, here or behind a server, and their answers, which are kept on disk."""
+"""Language models in this process or behind a server, and their answers, which are stored on disk."""

@@ -1,8 +1,8 @@
-"""Answers of language models, kept on disk by model and prompt: a question is never asked twice, nor paid twice.
+"""Answers of language models, stored on disk by model and prompt: a question is never asked, nor paid for, twice.
 
-Only processes that ask one at the same moment, shards of a stage, may both pay.
+The exception: processes that ask the same question at the same moment, such as shards of a stage, may both pay.
 A model is in this process, or behind an OpenAI-compatible server: vLLM, Ollama, `transformers serve`, or a cloud's.
-OpenAI's client repeats requests that fail or meet a rate limit, ever later, or when the server says so.
+OpenAI's client repeats requests that fail or meet a rate limit, after ever longer pauses, or when the server says.
 """
 
 import hashlib
@@ -29,30 +29,30 @@ from tandem.redaction import redacted, remember, without_secrets
 from tandem.store.job import Job
 
 _LIKELIEST_WORDS = (
-    # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+    # words at the start of an answer whose probabilities are requested: the most that servers return
     20
 )
-_LEAST_PROBABILITY = 1e-9  # of a word that a server does not list
+_LEAST_PROBABILITY = 1e-9  # the least assumed of a word that a server does not list
 _RUN_AGAIN = "what is answered is kept: run the same command again"
-_PROMPT_IDENTITY = {  # parameters that decide what a prompt's answer is
+_PROMPT_IDENTITY = {  # parameters that decide the answer to a prompt
     "model", "revision", "fingerprint", "url", "precision", "chat_template_kwargs", "max_completion_tokens",
     "temperature", "extra_body",
 }  # fmt: skip
-# The configuration's where it says none: its questions and requests do not name it.
+# The seed of a configuration that sets none: neither its questions nor its requests name it.
 _USUAL_SEED = 42
-_BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may stand behind `Bearer ` in a header
+_BEARER_KEY = re.compile(r"[\x21-\x7e]+")  # what may follow `Bearer ` in a header
 
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """Describe what a model said.
+    """The answer of a model.
 
     Attributes:
-        text: the words; where two words were compared, the likeliest first one of all.
-        score: log-odds of the first of two words, None where none were compared, or neither was likely; of a text that
-            `Server.write` asks for its log-likelihood, None where the server tells none.
-        read, written: tokens of the prompt and of the answer.
-        share: probability of both words together; None where none were compared.
+        text: the words of the answer; if two words were compared, the likeliest first word of all.
+        score: after a comparison, the log-odds of the first of two words, None if neither was likely; of a text from
+            `Server.write`, its log-likelihood, None if the server does not report it; otherwise None.
+        read, written: number of tokens in the prompt and in the answer.
+        share: probability of both words together; None without a comparison.
     """
 
     text: str
@@ -63,23 +63,23 @@ class ModelAnswer:
 
 
 class AnsweringModel(Protocol):
-    """Describe a language model, in this process or behind a server."""
+    """A language model, in this process or behind a server."""
 
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """Return an answer of at most so many tokens, the likeliest word after word."""
+        """Return an answer of at most `tokens` tokens, choosing the likeliest token at each step."""
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Return the log-odds of the first word against the second as the answer's beginning."""
 
 
 class AnswerStore:
-    """Keep a file of answers (SQLite), shared by all stages that ask the same model; several threads may ask.
+    """Stores answers in a file (SQLite), shared by all stages that ask the same model; several threads may ask.
 
-    The model is opened when it is first needed. `counts` are of answers that were asked for and that were there, and of
-    the tokens of all of them.
+    The model is opened when it is first needed. `counts` has the numbers of questions, of those whose answers were
+    stored already, and of the tokens of all.
 
     Args:
-        comparison: how its questions about two words begin; another answers them by another rule.
+        comparison: the beginning of its questions about two words; a different one marks answers by another rule.
     """
 
     def __init__(
@@ -103,21 +103,21 @@ class AnswerStore:
             )
 
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """`AnsweringModel.complete`, unless the answer is there."""
+        """Return a stored answer, else that of `AnsweringModel.complete`."""
         return self._ask(
             f"complete {tokens}\n{prompt}", lambda: self._opened().complete(prompt, tokens)
         )
 
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
-        """`AnsweringModel.compare`, unless the answer is there."""
-        # Answers to `compare …`, as earlier versions asked, are without a share.
+        """Return a stored answer, else that of `AnsweringModel.compare`."""
+        # Answers to `compare …`, the question of earlier versions, lack a share.
         return self._ask(
             f"{self._comparison} {' '.join(words)}\n{prompt}",
             lambda: self._opened().compare(prompt, words),
         )
 
     def write(self, prompt: str, tokens: int, number: int, seed: int) -> ModelAnswer:
-        """`Server.write`, unless the answer is there; a model in this process writes none."""
+        """Return a stored answer, else that of `Server.write`; a model in this process writes none."""
 
         def ask() -> ModelAnswer:
             model = self._opened()
@@ -134,7 +134,7 @@ class AnswerStore:
             return self._model
 
     def _ask(self, question: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
-        """Return the answer that is there, or that another thread is asking for, else ask."""
+        """Return the stored answer, or the one that another thread is asking for; otherwise ask."""
         key = hashlib.sha256(question.encode()).hexdigest()
         with self._lock:
             answer = self._find(key)
@@ -155,7 +155,7 @@ class AnswerStore:
         return answer
 
     def _find(self, key: str) -> ModelAnswer | None:
-        """Return an answer of the file; the caller holds the lock."""
+        """Return an answer from the file; the caller holds the lock."""
         with _name_file(self.path):
             row = self._file.execute(
                 "SELECT answer FROM answers WHERE question = ?", (key,)
@@ -163,7 +163,7 @@ class AnswerStore:
             return ModelAnswer(**json.loads(row[0])) if row else None
 
     def _ask_and_keep(self, key: str, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
-        """Ask, write the answer to the file, and hand it, or what went wrong, to the threads that wait for it."""
+        """Ask, write the answer to the file, and pass it, or the error, to the threads that wait for it."""
         try:
             answer = ask()
             with self._lock, _name_file(self.path):
@@ -199,13 +199,13 @@ def _name_file(path: Path) -> Iterator[None]:
 
 
 class LogprobsRefused(UserError):
-    """A server takes no request for the probabilities of words."""
+    """A server that does not accept a request for the probabilities of words."""
 
 
 class Server:
-    """Ask one model of a server.
+    """One model of a server.
 
-    A `UserError` where the key's environment variable is not set or cannot be a key, and of a request that fails after
+    A `UserError` if the key's environment variable is not set or cannot be a key, and if a request still fails after
     its repetitions.
     """
 
@@ -214,11 +214,11 @@ class Server:
 
         self.endpoint = endpoint
         self.params = params
-        self._tells_logprobs = True  # until it refuses
+        self._tells_logprobs = True  # until it refuses a request for them
         url = urlsplit(endpoint.url)
         self.client = OpenAI(
             base_url=url._replace(query="", fragment="").geturl(),
-            default_query=dict(parse_qsl(url.query)),  # the client puts paths behind `base_url`
+            default_query=dict(parse_qsl(url.query)),  # the client appends paths to `base_url`
             api_key=read_key(endpoint.key) if endpoint.key else "none",
             timeout=endpoint.timeout,
             max_retries=endpoint.retries,
@@ -231,17 +231,18 @@ class Server:
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Return the log-odds of two words among the likeliest first words, without regard to case.
 
-        A word that is not among them has at most the probability of the last one, and at most what all of them leave;
-        it gets the lesser, but no less than 1e-9. Servers may list few words, down to the chosen one alone.
+        A word that is not among them has at most the probability of the last one listed, and at most the probability
+        that all listed words leave. It gets the lesser of these, but at least 1e-9. Servers may list few words, down to
+        only the chosen one.
         """
         return self._ask(
             prompt, partial(self._odds, words), 1, logprobs=True, top_logprobs=_LIKELIEST_WORDS
         )
 
     def write(self, prompt: str, tokens: int, seed: int) -> ModelAnswer:
-        """Ask for a text that the server draws by a seed, with its log-likelihood if it is told.
+        """Request a text that the server draws by a seed, with its log-likelihood if the server reports it.
 
-        A server that refuses to tell it is not asked for it again.
+        A server that has refused to report it is not asked for it again.
         """
         if self._tells_logprobs:
             try:
@@ -285,7 +286,9 @@ class Server:
             is_of_logprobs = error.status_code == 400 and "logprobs" in str(error.message)
             refusal = LogprobsRefused if is_of_logprobs else UserError
             raise refusal(f"{at}: status {error.status_code}: {words}; {_RUN_AGAIN}") from None
-        except Exception as error:  # whatever the client and its HTTP library raise: a text of theirs may hold the key
+        except (
+            Exception
+        ) as error:  # of the client or its HTTP library, whose messages may hold the key
             raise UserError(
                 f"{at}: gives no chat completion ({type(error).__name__}); {_RUN_AGAIN}"
             ) from None
@@ -336,7 +339,7 @@ class Server:
 
 
 def find_request_seed(number: int, seed: int) -> int:
-    """Return the seed of a request for one of several texts: its number, of another seed than the usual one a hash.
+    """Return the seed of a request for one of several texts: the text's number, or a hash if `seed` is not the usual.
 
     >>> find_request_seed(3, seed=42)
     3
@@ -350,10 +353,10 @@ def find_request_seed(number: int, seed: int) -> int:
 
 
 def read_key(variable: str) -> str:
-    """Return the key that an environment variable holds, without blanks and line ends around it.
+    """Return the key in an environment variable, without spaces and line ends around it.
 
     Raises:
-        UserError: the variable is not set, or its value cannot stand in the header of a request.
+        UserError: the variable is not set, or its value cannot be part of a request's header.
     """
     key = os.environ.get(variable, "").strip()
     if not key:
@@ -375,7 +378,7 @@ def read_key(variable: str) -> str:
 
 
 def _read_usage(response: Any) -> tuple[int, int]:
-    """Return the tokens read and written, as the server counts them; 0 if it does not."""
+    """Return the tokens read and written, as the server counts them; 0 if it does not report them."""
     usage = getattr(response, "usage", None)
     return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
 
@@ -383,17 +386,17 @@ def _read_usage(response: Any) -> tuple[int, int]:
 def open_answers(
     job: Job[Any], template: str | None, model: LanguageModel | None = None
 ) -> AnswerStore:
-    """Open the answers of a stage's model; None: the one that the stage's parameters, `LlmParams`, describe.
+    """Open the answers of a stage's model; None: the model in the stage's parameters, `LlmParams`.
 
-    They are kept in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
+    They are stored in `results/<dataset>/answers/<model>-<digest>.sqlite`, for all stages that ask the same model.
 
     Args:
-        template: of a model in this process, see `LocalModel`.
+        template: for a model in this process, see `LocalModel`.
     """
     params = model or job.params
     endpoint = read_endpoint(job)
     if endpoint is None:
-        from tandem.models.device import use_workers  # torch: not for those who ask a server
+        from tandem.models.device import use_workers  # imports torch: not for a server
 
         use_workers(job.execution.workers)
 
@@ -406,11 +409,11 @@ def open_answers(
 
     identity = redacted(params.model_dump(mode="json", include=_PROMPT_IDENTITY))
     if endpoint is None:
-        # Earlier files have answers as models' own files said, or to texts whose special tokens counted as such.
+        # Earlier files hold answers by the settings in models' own files, or to texts with special tokens read as such.
         identity["generation"] = "likeliest, plain texts"
         comparison = "share of"
     else:
-        # Earlier answers to `share of …` gave a word that the server does not list the last one's probability.
+        # Earlier answers to `share of …` gave an unlisted word the probability of the last listed one.
         comparison = "odds of"
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
     path = job.out.parent.parent / "answers" / f"{Path(params.model).name}-{digest}.sqlite"
@@ -418,12 +421,12 @@ def open_answers(
 
 
 def count_at_once(job: Job[Any]) -> int:
-    """Return how many questions are asked at a time; a model in this process answers one after the other."""
+    """Return how many questions are asked at a time; a model in this process answers one after another."""
     endpoint = read_endpoint(job)
     return endpoint.at_once if endpoint else 1
 
 
 def read_endpoint(job: Job[Any]) -> Endpoint | None:
-    """Return how a job's server is asked; None of a model in this process."""
+    """Return how to ask a job's server; None for a model in this process."""
     options = job.execution.endpoint
     return None if options is None else read(Endpoint, options, f"{job.kind}: --run.endpoint")

@@ -21,17 +21,17 @@ from tandem.models.tokens import Template
 
 
 class LocalModel:
-    """Open a model of a folder or of the hub, which computes one prompt at a time.
+    """A model from a folder or the hub, which computes one prompt at a time.
 
-    A token that a template or a tokenizer puts into a prompt stands only where these put it: a special token that is
-    written in a prompt is read as the characters it is written with.
+    Only a template or a tokenizer can put a special token into a prompt: a special token that is written in a prompt's
+    text is read as the characters it is written with.
 
-    A `UserError` where the model cannot be loaded, or has no head that predicts tokens, and of a prompt longer than it
-    takes.
+    A `UserError` if the model cannot be loaded, or has no head that predicts tokens, and for a prompt longer than the
+    model takes.
 
     Args:
         template: Jinja of the whole input, in which `messages[0].content` is the prompt; `CHAT`: the tokenizer's own
-            chat template, or none where it has none; None: prompts are read as they are.
+            chat template, or no template if it has none; None: prompts are read unchanged.
     """
 
     model: Any
@@ -70,7 +70,7 @@ class LocalModel:
             "eos_token_id": own.eos_token_id,
             "decoder_start_token_id": own.decoder_start_token_id,
         }
-        # no penalties, beams and what else a folder sets
+        # no penalties, beams or other settings of a folder
         self.model.generation_config = GenerationConfig(**ends)
         self.seq2seq = bool(config.is_encoder_decoder)
         self.longest = None if self.seq2seq else getattr(config, "max_position_embeddings", None)
@@ -80,7 +80,7 @@ class LocalModel:
             self.template = (
                 self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
             )
-        # Not transformers' split_special_tokens alone, by which T5 still takes a "</s>" in a text for the end.
+        # Not only transformers' split_special_tokens, with which T5 still takes a "</s>" in a text for the end.
         self.plain = (
             PlainTextTokenizer(self.tokenizer)
             if self.template is None and self.tokenizer.is_fast
@@ -92,7 +92,7 @@ class LocalModel:
     def compare(self, prompt: str, words: tuple[str, str]) -> ModelAnswer:
         """Return logit(first word) − logit(second word) at the answer's beginning.
 
-        Of a chat model's words the likeliest form counts, with a capital or without, behind a blank or not.
+        For a chat model, a word's likeliest form counts: with a capital letter or without, after a space or not.
         """
         first, second = (self._forms(word) for word in words)
         inputs = self._inputs(prompt, 1)
@@ -101,7 +101,7 @@ class LocalModel:
             start = self.model.config.decoder_start_token_id
             options = {"decoder_input_ids": torch.tensor([[start]], device=device())}
         with self._in_float32([*first, *second]):
-            # of the answer's first token, (vocabulary,)
+            # logits of the answer's first token, (vocabulary,)
             logits = self.model(**inputs, **options).logits[0, -1]
         score = float(logits[first].max() - logits[second].max())
         share = float(logits.softmax(0)[list({*first, *second})].sum())
@@ -110,7 +110,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def complete(self, prompt: str, tokens: int) -> ModelAnswer:
-        """Return the likeliest word after word; thoughts that the chat template begins begin with `<think>`."""
+        """Return the likeliest token at each step; thoughts that the chat template begins start with `<think>`."""
         tokens = self.params.max_completion_tokens or tokens
         inputs = self._inputs(prompt, tokens)
         read = inputs["input_ids"].shape[1]
@@ -128,15 +128,15 @@ class LocalModel:
 
     @contextmanager
     def _in_float32(self, rows: list[int]) -> Iterator[None]:
-        """Have the model compute some tokens' logits in float32, as cross-encoders do: bf16 has few values near 20.
+        """Make the model compute some tokens' logits in float32, as cross-encoders do: bf16 has few values near 20.
 
-        What a model does with the head's result, such as a cap, is done in float32 too.
+        Later operations on the head's result, such as a cap, are done in float32, too.
         """
         head: nn.Linear = self.model.get_output_embeddings()
 
         def compute(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
             """Return the head's output with the words' rows computed in float32."""
-            # Products and a sum: a multiplication of matrices may be TF32's on a GPU.
+            # Products and a sum: a GPU may compute a matrix multiplication in TF32.
             logits = (inputs[0].float().unsqueeze(-2) * head.weight[rows].float()).sum(-1)
             if head.bias is not None:
                 logits = logits + head.bias[rows].float()
@@ -192,7 +192,7 @@ class LocalModel:
         )
 
     def _say_unused_variables(self) -> None:
-        """Warn of variables without which the chat template gives the same: its own value, or a wrong name."""
+        """Warn of variables that do not change the chat template's output: their value is its default, or misnamed."""
         variables = self.params.chat_template_kwargs
         for name in variables:
             others = {other: value for other, value in variables.items() if other != name}
@@ -204,7 +204,7 @@ class LocalModel:
                 )
 
     def _forms(self, word: str) -> list[int]:
-        """Return the tokens that a word is, in any of its forms if the model answers in a chat."""
+        """Return the tokens of a word, in each of its forms if the model answers in a chat."""
         plain = self._token(word)
         if plain is None:
             raise UserError(
@@ -217,6 +217,6 @@ class LocalModel:
         return sorted({token for token in tokens if token is not None})
 
     def _token(self, word: str) -> int | None:
-        """Return the only token of a word; None where it has several, or none that is known."""
+        """Return a word's only token; None if it has several, or no known one."""
         ids: list[int] = self.tokenizer(word, add_special_tokens=False)["input_ids"]
         return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None

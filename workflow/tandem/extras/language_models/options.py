@@ -14,7 +14,7 @@ from tandem.config.references import NoParameter
 from tandem.stages.base import Params
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Of the body of a request: what Tandem itself sets, or a key of the entry does.
+# Keys of a request's body that Tandem itself sets, or that a key of the entry sets.
 RESERVED = frozenset({
     "chat_template_kwargs", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "n", "stream",
     "temperature", "top_logprobs",
@@ -22,7 +22,7 @@ RESERVED = frozenset({
 
 
 def _names_variable(value: str | None) -> str | None:
-    """Refuse what cannot be a variable's name without showing it: it may be the key itself."""
+    """Refuse a value that cannot be a variable's name, without showing it: it may be the key itself."""
     if value is not None and not _VARIABLE.fullmatch(value):
         raise problem(
             " is not the name of an environment variable; put the key into one, and name that here"
@@ -34,7 +34,7 @@ def _is_address(value: str) -> str:
     try:
         parts = urlsplit(value)
         known = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of brackets and ports
+    except ValueError:  # invalid brackets or ports
         known = False
     if not known:
         raise problem(f" is {value}, no address; allowed: http://host:port/v1")
@@ -42,7 +42,7 @@ def _is_address(value: str) -> str:
 
 
 def _with_words(value: Any) -> Any:
-    """Make true, false and null of their texts, as which Snakemake hands over what is nested in `--config`."""
+    """Return true, false and null for their texts; Snakemake passes nested values of `--config` as texts."""
     if isinstance(value, str):
         return WORDS.get(value.lower(), value)
     if isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def _with_words(value: Any) -> Any:
 
 
 def _without_dots(value: dict[str, object]) -> dict[str, object]:
-    """Refuse names with a dot, which separates those of parameters; and empty ones."""
+    """Refuse empty names, and names with a dot, which separates the names of nested parameters."""
     for name, inner in value.items():
         if not name or "." in name:
             raise problem(f" has a name {name!r}; allowed: names without a dot")
@@ -74,64 +74,64 @@ def _not_reserved(value: dict[str, object]) -> dict[str, object]:
 
 
 class Endpoint(Section):
-    """How an OpenAI-compatible server is asked; nothing here changes an answer."""
+    """How to ask an OpenAI-compatible server; nothing here changes an answer."""
 
     url: Annotated[str, AfterValidator(_is_address)] = Field(
         pattern="^https?://",
-        description="its address with the version, such as http://localhost:8000/v1",
+        description="address with the version, such as http://localhost:8000/v1",
     )
     key: Annotated[str | None, AfterValidator(_names_variable)] = Field(
-        None, description="environment variable that holds its key; null: it needs none"
+        None, description="environment variable that holds the server's key; null: it needs none"
     )
     timeout: float = Field(60.0, gt=0, description="seconds that an answer may take")
     retries: int = Field(
-        5, ge=0, description="repetitions of a request that fails or meets a rate limit, ever later"
+        5,
+        ge=0,
+        description="repetitions of a request that fails or meets a rate limit, after ever longer pauses",
     )
-    at_once: int = Field(4, ge=1, description="questions that are asked at a time")
+    at_once: int = Field(4, ge=1, description="questions that are sent at once")
 
 
 class LanguageModel(Section):
-    """Which model, and what it reads."""
+    """A language model, and what it reads."""
 
     model: str = Field(
-        description="folder or organisation/name on the hub; with `endpoint` the name it has there"
+        description="folder or organisation/name on the hub; with `endpoint`: its name on the server"
     )
-    revision: str | None = Field(
-        None, description="of the hub: the commit; null: main, which may move"
-    )
+    revision: str | None = Field(None, description="commit on the hub; null: main, which may move")
     characters: int = Field(
-        2000, ge=1, description="of a passage: the model reads its first ones, at most so many"
+        2000, ge=1, description="characters of a passage that the model reads, from its beginning"
     )
     precision: Precision = Field(
         "auto",
-        description="of a model in this process; auto: bf16 where that is faster",
+        description="precision of a model in this process; auto: bf16 where that is faster",
     )
     chat_template_kwargs: FreeKeys = Field(
         {},
         exclude_if=not_,
-        description="variables of the chat template, such as {enable_thinking: false}",
+        description="values for variables of the chat template, such as {enable_thinking: false}",
     )
     max_completion_tokens: int | None = Field(
         None,
         ge=1,
         exclude_if=not_,
-        description="of an answer with its thoughts; null: max_tokens, what the words need",
+        description="tokens of an answer with its thoughts; null: max_tokens, what the words need",
     )
     temperature: float | None = Field(
         0.0,
         ge=0,
         exclude_if=equals(0.0),
-        description="of an endpoint; null: not sent; 0: the likeliest words",
+        description="temperature sent to an endpoint; null: not sent; 0: the likeliest words",
     )
     extra_body: Annotated[FreeKeys, AfterValidator(_not_reserved)] = Field(
         {},
         exclude_if=not_,
-        description="further keys of an endpoint's requests, such as {reasoning_effort: minimal}",
+        description="further keys in requests to an endpoint, such as {reasoning_effort: minimal}",
     )
 
 
 def check_served(served: LanguageModel) -> None:
-    """Refuse keys of a model in this process beside an endpoint: they would do nothing, but be another question."""
+    """Refuse keys of a model in this process next to an endpoint: they would only change the question's identity."""
     for key in ("revision", "precision"):
         value = getattr(served, key)
         if value != LanguageModel.model_fields[key].default:
@@ -165,10 +165,11 @@ class LlmParams(LanguageModel, Params):
     """A language model that a stage asks."""
 
     fingerprint: str | None = Field(
-        None, description="of a model in a folder: names, sizes and ends of its files"
+        None,
+        description="of a model in a folder: digest of names and contents of its files, of large ones by size and ends",
     )
     url: str | None = Field(
-        None, description="of the server that is asked; null: the model runs in the stage"
+        None, description="the server's address; null: the model runs in the stage"
     )
 
 
@@ -178,6 +179,6 @@ UnlikelyBelow = Annotated[
         ge=0,
         le=1,
         exclude_if=equals(0.05),
-        description="probability of both words together, below which an answer says neither; 0: never",
+        description="probability of both words together, below which an answer counts as neither; 0: never",
     ),
 ]

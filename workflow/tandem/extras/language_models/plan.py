@@ -1,4 +1,4 @@
-"""What a stage is told of a language model that it asks."""
+"""Parameters of a stage that asks a language model."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def llm_stage(entry: HostedModel, at: str) -> tuple[Json, Json]:
 
 
 def check_llm(entry: HostedModel, at: str) -> None:
-    """Refuse an entry whose model in this process is neither a folder with safetensors nor a name of the hub."""
+    """Refuse an entry whose model in this process is neither a folder with safetensors nor a name on the hub."""
     if entry.endpoint:
         return
     folder = Path(entry.model)

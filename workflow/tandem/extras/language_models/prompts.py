@@ -1,4 +1,4 @@
-"""What language models are asked, and what their answers mean."""
+"""Prompts for language models, and the meaning of their answers."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ YES_NO = {
     "monot5": "Query: {query} Document: {passage} Relevant:",  # Nogueira et al. 2020, §2
 }
 CHAT = "chat"  # the tokenizer's own chat template
-# What a form's prompt is put into; None: nothing.
+# The template that a form's prompt is inserted into; None: no template.
 TEMPLATES: dict[str, str | None] = {
     "chat": CHAT,
     # The input that Qwen3-Reranker was trained with.
@@ -24,7 +24,7 @@ TEMPLATES: dict[str, str | None] = {
     "monot5": None,
     "duot5": None,
 }
-# for and against relevance
+# words for and against relevance
 ANSWER_WORDS = {"chat": ("yes", "no"), "qwen3": ("yes", "no"), "monot5": ("true", "false")}
 LISTWISE = (
     "Order {count} passages by how well they answer the query, best first.\n\nQuery: {query}\n\n{passages}\n\n"
@@ -38,7 +38,7 @@ PAIR = {
     # Pradeep et al. 2021
     "duot5": "Query: {query} Document0: {first} Document1: {second} Relevant:",
 }
-# for the first passage and for the second
+# words for the first and for the second passage
 PAIR_WORDS = {"chat": ("A", "B"), "duot5": ("true", "false")}
 GRADE = """Grade how well a passage answers a query:
 3: it is about the query, and answers it fully.
@@ -50,15 +50,15 @@ Query: {query}
 
 Passage: {passage}
 
-Write only the grade, in the form `Grade: n`."""  # the scale is UMBRELA's (Upadhyay et al. 2024)
+Write only the grade, in the form `Grade: n`."""  # the scale of UMBRELA (Upadhyay et al. 2024)
 RELEVANCE_GRADES = ("0", "1", "2", "3")
-TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
+TOKENS_PER_NUMBER = 6  # in an answer: brackets, digits, sign and spaces
 BRACKETED = re.compile(r"\[(\d+)\]")
-_NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole one
+_NUMBER = r"(?<![\w.,-])\d+(?![\w]|[.,]\d)"  # a whole number
 CHAIN = re.compile(rf"(?:\[\d+\]|{_NUMBER})(?:\s*>\s*(?:\[\d+\]|{_NUMBER}))+")
 VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are not grades
 AT_THE_END = re.compile(rf"{VALUE}\W*$")
-_RANGE = r"\d\s*(?:[-–]|to)\s*\d"  # of the grades there are, which an answer may repeat
+_RANGE = r"\d\s*(?:[-–]|to)\s*\d"  # the range of grades, which an answer may repeat
 NAMED = re.compile(
     rf"grade(?:\s*[(\[]{_RANGE}[)\]])?(?:\s+is)?[^\w-]*(?!{_RANGE})({VALUE})", re.IGNORECASE
 )
@@ -93,10 +93,10 @@ def strip_thoughts(answer: str) -> str:
 
 
 def read_grade(answer: str) -> tuple[int | None, bool]:
-    """Return the grade that an answer names, and whether it had to be repaired; None where it names none or several.
+    """Return the grade that an answer names, and whether it had to be repaired; None if it names none or several.
 
-    A grade stands behind the word, else it is the only number, at the answer's end: another one is prose. See
-    `strip_thoughts`.
+    A grade follows the word "grade"; otherwise it is the only number, at the answer's end: numbers elsewhere are prose.
+    See `strip_thoughts`.
     """
     text = strip_thoughts(answer).strip()
     values = set(NAMED.findall(text))
@@ -110,14 +110,14 @@ def read_grade(answer: str) -> tuple[int | None, bool]:
 def read_permutation(answer: str, count: int) -> tuple[list[int], bool]:
     """Return the order, counted from 0, that an answer such as `[2] > [1]` names, and whether it had to be repaired.
 
-    The longest chain of `>` counts, of equal ones the last, and where there is none the numbers in brackets: other
-    numbers are prose. A number that is repeated or out of range is passed over, and passages that are not named follow
-    in their order. See `strip_thoughts`.
+    The longest chain of `>` counts, and the last of several as long. Without a chain, the numbers in brackets count:
+    other numbers are prose. A number that is repeated or out of range is skipped. Passages that are not named follow in
+    their order. See `strip_thoughts`.
     """
     text = strip_thoughts(answer)
     chains = [re.findall(r"\d+", chain) for chain in CHAIN.findall(text)]
     numbers = max(reversed(chains), key=len, default=BRACKETED.findall(text))
-    # Python reads no number of thousands of digits; one of so many is out of range
+    # Python parses no number of thousands of digits; nine digits suffice to see that one is out of range
     named = [int(number[:9]) - 1 for number in numbers]
     valid = list(dict.fromkeys(at for at in named if 0 <= at < count))
     order = valid + [at for at in range(count) if at not in valid]
@@ -139,7 +139,7 @@ def order_by_windows(
 ) -> list[int]:
     """Return the order of a list after each of its windows has been ordered (RankGPT, Sun et al. 2023, §3.2).
 
-    `order_of` gives the order of a window, as positions in it, of the passages that stand there.
+    `order_of` returns the order of a window, as positions in it, from the passages in the window.
     """
     ranked = list(range(count))
     for window in iterate_windows(count, size, step):

@@ -12,13 +12,13 @@ from tandem.report.scored import Position, compute_differences, scale_value
 def find_best_system(
     layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[FilledRow]
 ) -> BestSystem | None:
-    """Return the best row of a column, of those that are scored by the queries and labels of the reference.
+    """Return the best row of a column, among those scored on the queries and labels of the reference.
 
     The reference is the first row that is not itself tested against another.
 
     Args:
-        positions: of the rows that have a number in the column, the hidden ones included.
-        rows: those that are shown, with the column's cells first.
+        positions: of the rows that have a number in the column, including hidden rows.
+        rows: the rows that are shown; the column's cells come first.
     """
     cells = {row.id: row.cells[0] for row in rows if row.cells[0].value is not None}
     if not cells:
@@ -27,7 +27,7 @@ def find_best_system(
     reference = None
     rivals = _list_rivals(cells, positions[next(iter(cells))])
     for row, baseline in baselines.items():
-        # A hidden row may be the only one of its queries.
+        # A hidden row may be the only row with its queries.
         if baseline is None and (comparable := _list_rivals(cells, positions[row])):
             reference = row
             rivals = comparable
@@ -51,7 +51,7 @@ def find_best_system(
 
 
 def _list_rivals(rows: Iterable[System], position: Position) -> list[System]:
-    """Return the rows that are scored by the same queries and labels as a number."""
+    """Return the rows that are scored on the same queries and labels as a number."""
     block = position.block
     labels = {
         system: scored[0].labels for system, scored in zip(block.systems, block.scored, strict=True)
@@ -63,10 +63,10 @@ def _list_rivals(rows: Iterable[System], position: Position) -> list[System]:
 def _correct_best(
     position: Position, best: System, reference: System, systems: Sequence[System]
 ) -> float:
-    """Return p of the best system against the reference, Holm-corrected over the tests of all systems against it."""
+    """Return p of the best system against the reference, Holm-corrected over all systems' tests against it."""
     block = position.block
     runs = block.originals
-    # A run under two names is one comparison, and the reference's own run is none.
+    # A run under two names is one comparison, and the reference's own run is not one.
     others = list(dict.fromkeys(runs[row] for row in systems if runs[row] != runs[reference]))
     pairs = [(other, reference) for other in others]
     differences = compute_differences(block.values, block.systems, pairs)

@@ -1,7 +1,7 @@
 """Plots by Altair: lines, points, histograms and bars, in figures of the page.
 
-A plot is drawn once as SVG, which needs no script, and described to Vega, which makes it answer the pointer. Colours
-are the style sheet's variables, so that a plot follows the page from light to dark.
+A plot is drawn once as SVG, which needs no script, and described to Vega, which makes it interactive. Colours are the
+style sheet's variables, so that a plot changes from light to dark with the page.
 """
 
 import math
@@ -24,16 +24,16 @@ Specification = dict[str, object]  # a plot as Vega-Lite reads it
 WIDTH = 400
 HEIGHT = 190
 CHART_SIZE = {"width": WIDTH, "height": HEIGHT}  # in pixels; the page scales it
-_COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
-MOST_ROWS = 12  # of the numbers below a plot
-# of a legend; the widths of a letter and of a symbol, in pixels
+_COLOURS = [f"var(--c{at})" for at in range(8)]  # the style sheet's; further series reuse them
+MOST_ROWS = 12  # of the table of numbers below a plot
+# for a legend: the most columns, and the widths of a letter and of a symbol, in pixels
 _MOST_COLUMNS = 4
 _LETTER = 6.8
 SYMBOL = 30
-# names beside the axis count as part of the width
+# names next to the axis count as part of the width
 _FIT = altair.AutoSizeParams(type="fit-x", contains="padding")
 MOST_POINTS = 300
-_DOTS = 24  # a line of no more points has them marked
+_DOTS = 24  # a line with at most so many points has them marked
 
 _AXIS = {
     **dict.fromkeys(("labelColor", "titleColor", "domainColor"), "var(--quiet)"),
@@ -50,7 +50,7 @@ _LEGEND = {
 _VEGA_CONFIG = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
-    "aria": False,  # the figure is described as a whole; Vega would have every mark read out
+    "aria": False,  # the figure has one description; Vega would have each mark read out
     "mark": {"aria": False},
     "view": {"stroke": None},
     "axis": _AXIS,
@@ -62,7 +62,7 @@ _VEGA_CONFIG = {
 
 @dataclass(frozen=True)
 class Series:
-    """Describe a line: its name and its points in ascending x."""
+    """A line: its name and its points in ascending x."""
 
     name: str
     x: Sequence[float]
@@ -70,7 +70,7 @@ class Series:
 
 
 def reduce_series(series: Series) -> Series:
-    """Return the series' finite points, thinned to at most MOST_POINTS means over equally many neighbours."""
+    """Return the series' finite points, reduced to at most MOST_POINTS means over equally many neighbours."""
     is_known = [math.isfinite(value) for value in series.y]
     x = list(compress(series.x, is_known))
     y = list(compress(series.y, is_known))
@@ -88,7 +88,7 @@ def draw_lines(
     log: bool = False,
     smooth: bool = False,
 ) -> Markup:
-    """Draw lines over a common x, logarithmic with `log`; the legend stands below.
+    """Draw lines over a common x, logarithmic with `log`; the legend is below.
 
     With `smooth` the lines are running means over a tenth of the points, and the points themselves are faint.
     """
@@ -123,7 +123,7 @@ def draw_lines(
 
 
 def draw_points(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
-    """Draw points, each series in its colour; the legend stands below."""
+    """Draw points, each series in its colour; the legend is below."""
     data = _list_points(series)
     chart = altair.Chart(embed_data(data)).mark_point(filled=True, size=60, opacity=0.9)
     chart = chart.encode(
@@ -149,7 +149,7 @@ def draw_histogram(
     """Draw steps of several groups over the same edges, each as a share of its group."""
     names = {group: f"{group} ({sum(ns):,})" for group, ns in counts.items()}
     shares = {group: [100 * n / max(1, sum(ns)) for n in ns] for group, ns in counts.items()}
-    # A step ends at the last edge: the last bin's share stands there again.
+    # A step ends at the last edge: the last bin's share is repeated there.
     data = []
     for group, bins in shares.items():
         for edge, share in zip(edges, [*bins, bins[-1]], strict=True):
@@ -182,7 +182,7 @@ def draw_histogram(
 def draw_bars(
     title: str, values: Mapping[str, Mapping[str, float]], x_label: str, form: str = ".2f"
 ) -> Markup:
-    """Draw horizontal bars, below one another for each name: `{"bm25": {"before": 40, "after": 45.5}}`."""
+    """Draw horizontal bars, one below another for each name: `{"bm25": {"before": 40, "after": 45.5}}`."""
     groups = list(dict.fromkeys(chain.from_iterable(values.values())))
     data = []
     for name, by_group in values.items():
@@ -235,7 +235,7 @@ def _list_columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], lis
 
 
 def set_colours(field: str, names: Sequence[str], width: float = WIDTH, legend: bool = True) -> Any:
-    """Colour by a field, in the order of `names`; the legend is no wider than the plot where its words allow it."""
+    """Colour by a field, in the order of `names`; the legend is no wider than the plot, if its words allow that."""
     names = list(dict.fromkeys(names))
     colours = [_COLOURS[number % len(_COLOURS)] for number in range(len(names))]
     scale = altair.Scale(domain=names, range=colours)
@@ -264,7 +264,7 @@ def draw_svg(spec: Specification) -> Markup:
 
 @cache
 def read_vega() -> Markup:
-    """Read Vega, Vega-Lite and vega-embed as one script, from the installed package: nothing is loaded."""
+    """Read Vega, Vega-Lite and vega-embed as one script, from the installed package: the page loads nothing."""
     licence = "/* Vega, Vega-Lite and vega-embed, under their BSD 3-clause licences */\n"
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return Markup(licence + script.replace("</script", "<\\/script"))

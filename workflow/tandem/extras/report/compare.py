@@ -1,4 +1,4 @@
-"""Systems against one another: wins and losses of every pair, and single queries with their passages."""
+"""Compare systems with one another: wins and losses of every pair, and single queries with their passages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -28,28 +28,28 @@ from tandem.store.lineage import input_of, open_upstream
 
 PageData = dict[str, object]  # a part of the page's data
 _DIGITS = 4  # of a query's value
-_QUERIES = 300  # with their passages
+_QUERIES = 300  # queries that are shown with their passages
 _DEPTH = 10  # passages of each system that a query shows
-RELEVANT = 8  # relevant passages that a query shows beside them
+RELEVANT = 8  # relevant passages that a query shows in addition
 MOST_CHARACTERS = 600  # of a text
-BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
+BUDGET = 9_000_000  # bytes of the texts of queries and passages: the page stays under 20 MB
 MOST_MEASURES = 6
 NUMBERS = 600_000  # values in the list of all queries
-_WORDS = 160  # characters of a query in the list of all
+_WORDS = 160  # characters of a query in the list of all queries
 
 
 def compare_systems(systems: dict[System, Artifact]) -> tuple[PageTable, Markup | None]:
     """Compare score artifacts of one dataset and split on all queries, by the first measure that all have.
 
     Returns:
-        On how many queries each system is better than each other one, and a plot of the differences between the last
-        system and the first; None for a single system.
+        The number of queries on which each system is better than each other one, and a plot of the differences between
+        the last system and the first; None for a single system.
     """
     artifacts = list(systems.values())
     names = [name_system(system) for system in systems]
     measure = list_shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
-    # as the page's list of queries has them: the last bits are not a win
+    # rounded as in the page's list of queries: a difference in the last bits is not a win
     rounded = values[:, :, 0].round(_DIGITS)
     wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
     rows = []
@@ -97,7 +97,7 @@ def draw_differences(a: str, b: str, measure: str, values: list[float]) -> Marku
 def draw_movement(depth: int) -> Specification:
     """Return a plot that joins a passage's ranks in systems A and B; `compare.js` fills in those of the selected query.
 
-    A passage that a system does not return stands at twice `depth`, the lowest rank of all.
+    A passage that a system does not return is shown at twice `depth`, the lowest rank of all.
     """
     round_ranks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5)]
     ticks = [rank for rank in round_ranks if rank <= depth]
@@ -120,7 +120,7 @@ def draw_movement(depth: int) -> Specification:
 
 
 def select_queries(queries: list[str], count: int = _QUERIES) -> list[str]:
-    """Return `count` queries that depend on nothing but their ids: the lowest by sha256, in their order."""
+    """Return `count` queries, in their order, chosen only by their ids: those with the lowest sha256."""
     lowest = set(sorted(queries, key=lambda query: hashlib.sha256(query.encode()).digest())[:count])
     return [query for query in queries if query in lowest]
 
@@ -128,10 +128,11 @@ def select_queries(queries: list[str], count: int = _QUERIES) -> list[str]:
 def collect_page_data(systems: dict[System, Artifact]) -> PageData:
     """Return the data of the comparison of score artifacts of one dataset and split, as JSON.
 
-    Systems (names), measures, total (number of queries scored), queries, passages (id, title, shortened text), and the
-    plot `movement`, with the rank `none` for no rank. A query has id, text and values per system and measure; the first
-    `shown` also text in full, per system the passages ranked first, and relevant passages, as positions in `passages`,
-    per system the ranks of these, null without one, and how many passages are relevant.
+    It has systems (names), measures, total (number of queries scored), queries, passages (id, title, shortened text),
+    and the plot `movement`, in which `none` is the rank of passages without one. A query has id, text, and values per
+    system and measure. The first `shown` queries also have: the full text; per system, the passages ranked first;
+    relevant passages, as positions in `passages`; per system, the ranks of these, null without one; and the number of
+    relevant passages.
     """
     artifacts = list(systems.values())
     measures = list_shared_measures(artifacts)[:MOST_MEASURES]
@@ -146,8 +147,8 @@ def collect_page_data(systems: dict[System, Artifact]) -> PageData:
     for query in chosen:
         relevant[query] = {doc: grade for doc, grade in qrels.get(query, {}).items() if grade > 0}
 
-    runs = []  # of each system, the ranks by query and document
-    tops = []  # of each system, the first documents by query
+    runs = []  # per system, the ranks by query and document
+    tops = []  # per system, the first documents by query
     for artifact in artifacts:
         run = input_of(artifact, "run")
         dataset = input_of(artifact, "dataset")
@@ -160,13 +161,13 @@ def collect_page_data(systems: dict[System, Artifact]) -> PageData:
             }
         )
 
-    docs: dict[str, dict[str, None]] = {}  # of each query, in the order in which they are listed
+    docs: dict[str, dict[str, None]] = {}  # by query, in the order in which they are listed
     for query in chosen:
         docs[query] = dict.fromkeys(chain.from_iterable(top.get(query, ()) for top in tops))
         docs[query] |= dict.fromkeys(islice(relevant[query], RELEVANT))
     passage_texts = collection.texts(set().union(*docs.values()))
     passages: list[tuple[str, ...]] = []
-    positions: dict[str, int] = {}  # of each document in `passages`
+    positions: dict[str, int] = {}  # position of each document in `passages`
     queries: list[PageData] = []
     spent = 0
     for query in chosen:
@@ -218,7 +219,7 @@ def collect_page_data(systems: dict[System, Artifact]) -> PageData:
 
 
 def find_qrels(artifacts: Sequence[Artifact]) -> Qrels:
-    """Return the source of relevance: qrels, labels, or the passages with an answer that one of the systems found."""
+    """Return the source of relevance: qrels, labels, or the passages with an answer that a system retrieved."""
     merged: Qrels = {}
     for artifact in artifacts:
         params = artifact.params_as(ScoreParams)
@@ -237,7 +238,7 @@ def find_ranks(
     relevant: Qrels,
     ignore_identical_ids: bool = False,
 ) -> dict[str, dict[str, int]]:
-    """Return, for each query in `relevant`, the ranks of its first `_DEPTH` and its relevant passages, as scored."""
+    """Return, per query in `relevant`, the ranks of its first `_DEPTH` and its relevant passages, as scored."""
     ranks: dict[str, dict[str, int]] = {}
     for query, docs, _ in skip_excluded(iter_ranking(run, dataset), qrels, ignore_identical_ids):
         if query not in relevant:

@@ -1,6 +1,6 @@
 """Render templates, in one environment for all pages, and tables in LaTeX.
 
-Pages escape whatever they show and load nothing.
+Pages escape everything they show and load nothing.
 """
 
 import json
@@ -33,7 +33,7 @@ LATEX_ESCAPES = {
     **{character: rf"\ensuremath{{{command}}}" for character, command in _LATEX_MATH.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "—": "---",
     "…": r"\dots{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\n": " ",
-    # at the start of a row they would be an argument of the line break before, or its star
+    # at the start of a row, the preceding line break would take them for its argument or its star
     "[": "{[}", "]": "{]}", "*": "{*}",
 }  # fmt: skip
 
@@ -77,12 +77,12 @@ def mark_prose(text: str) -> Markup:
 
 
 def render_template(template: str, **values: Any) -> str:
-    """Return a page; text is escaped, only our own assets and figures go in as markup."""
+    """Return a page; text is escaped, and only Tandem's own assets and figures are inserted as markup."""
     return make_environment().get_template(template).render(**values)
 
 
 def render_markdown(template: Path, **values: Any) -> str:
-    """Return a text of Markdown from a template, which is not a page: nothing is escaped."""
+    """Return a Markdown text from a template; it is not a page, so nothing is escaped."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
@@ -90,18 +90,18 @@ def render_markdown(template: Path, **values: Any) -> str:
 
 
 def render_macro(template: str, macro: str, *values: Any) -> Markup:
-    """Return a part of a page: the result of a template's macro."""
+    """Return a part of a page: the output of a template's macro."""
     module = make_environment().get_template(template).make_module()
     return Markup(getattr(module, macro)(*values))
 
 
 def cut_text(text: str, most: int) -> str:
-    """Return a text of limited length, with a mark where it is cut."""
+    """Return a text of limited length, with a mark at the end if it was cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 def embed_json(value: Any) -> Markup:
-    """Return JSON that may stand inside a `<script>` element, whatever its texts contain.
+    """Return JSON that is safe inside a `<script>` element, whatever its texts contain.
 
     `<`, `>`, `&` and the two line separators of JavaScript become escapes, so that `</script>` and `<!--` cannot occur.
     """
@@ -112,7 +112,7 @@ def embed_json(value: Any) -> Markup:
 
 
 def list_numeric(grid: PageTable) -> list[bool]:
-    """Return for each column whether it holds numbers alone."""
+    """Return for each column whether it holds only numbers."""
     values = [
         [row[at] for row in grid.rows if row[at] not in _EMPTY_CELLS]
         for at in range(len(grid.head))
@@ -139,7 +139,7 @@ def find_worth(cell: str) -> float | None:
 
 
 def make_anchor(table: Table, row: FilledRow) -> str:
-    """Return the id of what is behind a row; two rows may show one run."""
+    """Return the id of the details of a row; two rows may show one run."""
     return f"row-{table.rows.index(row) + 1}"
 
 
@@ -157,12 +157,12 @@ def draw_bar(cell: Cell, column: list[Cell]) -> str:
 
 
 def quote_latex(text: str) -> str:
-    """Return a text as LaTeX reads it."""
+    """Return a text escaped for LaTeX."""
     return "".join(LATEX_ESCAPES.get(character, character) for character in text)
 
 
 def write_latex(grid: PageTable) -> str:
-    """Return a floating table over both columns, made narrower where it is too wide."""
+    """Return a floating table across both columns, narrowed if it is too wide."""
     caption = (
         ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note)
         + "."

@@ -1,4 +1,4 @@
-"""The command `report`: the page with the sections of all extras, or two configurations' tables beside each other."""
+"""The command `report`: the page with the sections of all extras, or two configurations' tables side by side."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -50,12 +50,12 @@ def report(
     """Write the report's page, as the rule `report` does; or compare two configurations.
 
     Args:
-        compare: print the tables of two configurations beside each other instead: `--compare config mine`.
+        compare: print the tables of two configurations side by side instead: `--compare config mine`.
         tables: files that `tandem table` wrote.
         rows: the systems that are compared, all scored on one dataset and split: a JSON list of rows of a table's plan.
         out: the page.
         sweeps: files that `tandem sweep` wrote.
-        added: what packages add, by their names: a JSON object, as planning has it.
+        added: what packages add, by their names: a JSON object in the form of the plan.
     """
     if compare:
         print("\n\n".join(map(align_text, compare_configurations(*compare))))
@@ -76,9 +76,9 @@ def _add_parts(added: Json) -> list[Addition]:
 
 
 def compare_configurations(a: str, b: str) -> list[PageTable]:
-    """Return a grid for each table that two configurations have made: `mine`, `mine.yaml`, `mine+k1`, `config`.
+    """Return a grid for each table that both configurations have made: `mine`, `mine.yaml`, `mine+k1`, `config`.
 
-    A configuration without tables, or two that have none in common, is a `UserError`.
+    A configuration without tables, or two configurations without a common table, raise a `UserError`.
     """
     folders = [Path(views_folder(list_configuration_files(name)), "tables") for name in (a, b)]
     names = [
@@ -98,7 +98,7 @@ def compare_configurations(a: str, b: str) -> list[PageTable]:
 
 
 def list_configuration_files(name: str) -> list[Path]:
-    """Return the files of a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; or the file `a+b.yaml`."""
+    """Return the files behind a configuration's name: `mine+k1.5` → mine.yaml, k1.5.yaml; or the file `a+b.yaml`."""
     if Path(name).is_file():
         return [Path(name)]
     return [
@@ -114,7 +114,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
     lines = [[row.system, row.first_stage or "–"] for row, _ in pairs]
     head = ["System", "re-ranks"]
     is_tested = False
-    # A table that was made when gains and counts were multiplied by 100, too, has another unit.
+    # A table from a version that also multiplied gains and counts by 100 has another unit.
     units = [
         [(column.label, column.is_percent) for column in table.columns] for table in (first, second)
     ]
@@ -157,7 +157,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
 def _test_differences(
     pairs: Sequence[tuple[FilledRow, FilledRow]], cells: Sequence[tuple[Cell, Cell]]
 ) -> list[float | None]:
-    """Return p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
+    """Return p of each row's difference in one column, corrected over the rows; None if there is nothing to test."""
     differences = [
         _subtract_runs(*rows, *column) for rows, column in zip(pairs, cells, strict=True)
     ]
@@ -171,17 +171,17 @@ def _test_differences(
 
 
 def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -> Floats64 | None:
-    """Return the second run minus the first, shape (seeds, queries); None where they do not compare.
+    """Return the second run minus the first, shape (seeds, queries); None if they cannot be compared.
 
-    One seed of one run stands against every seed of the other; of unequal numbers of several as many count as both
-    have, first those with the same number. What no seed touches is one run, whatever their number.
+    A run with one seed is compared with every seed of the other. Of two unequal numbers of several seeds, as many count
+    as both have, beginning with seeds that both share. A system that no seed affects is one run, whatever their number.
     """
     is_same_run = set(cell.stages) == set(theirs.stages)
     if is_same_run or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
         return None
     values = []
     for shown, runs in ((row, cell.stages), (other, theirs.stages)):
-        # where one dataset stands in for several of the table, it has the same run in columns of each
+        # where one dataset represents several of the table, the row has the same run in columns of each
         own = {(scored.run, scored.seed): scored for scored in shown.lineage if scored.run in runs}
         if not own:
             return None
@@ -200,7 +200,7 @@ def _subtract_runs(row: FilledRow, other: FilledRow, cell: Cell, theirs: Cell) -
 
 
 def _put_first(shared: list[int], seeds: list[int]) -> list[int]:
-    """Return the places of seeds, those of the shared ones first and in their order."""
+    """Return the positions of seeds; those of shared seeds come first, in the order of `shared`."""
     return sorted(
         range(len(seeds)),
         key=lambda at: shared.index(seeds[at]) if seeds[at] in shared else len(shared),

@@ -1,7 +1,7 @@
 """One HTML page that shows a run and needs no network.
 
-It has tables, the stages behind every number, training curves, negatives, cost, and an explorer of single queries;
-packages add sections of their own.
+It has tables, the stages behind every number, training curves, negatives, cost, and a view of single queries; packages
+add sections of their own.
 """
 
 import json
@@ -38,10 +38,10 @@ def write_report(
     out: Path,
     additions: Sequence[Addition] = (),
 ) -> None:
-    """Write the page: tables, the systems that are compared query by query, and what extras add.
+    """Write the page: tables, the systems that are compared query by query, and what packages add.
 
     Raises:
-        UserError: no system, or one that is there twice.
+        UserError: no system, or one that is given twice.
     """
     systems = open_systems(compared)
     rows = [row for table in tables for row in table.rows]
@@ -59,7 +59,7 @@ def write_report(
     )
     sections = [addition.section(stages) for addition in additions if addition.section]
     first = next(iter(systems.values()))
-    # of datasets: its scores are means of theirs, of no single query
+    # a group of datasets: its scores are means over theirs, and belong to no single query
     is_group = "run" not in first.upstream
     statistics = (
         {}
@@ -114,7 +114,7 @@ def write_report(
 def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
     """Return the score artifact of each system, verified.
 
-    Those are left out whose corrected labels leave other queries with a relevant passage than the first system's.
+    Systems are left out if their corrected labels leave other queries with a relevant passage than the first system's.
     """
     if not rows:
         raise UserError("--rows: is empty; name at least one system with its scores")

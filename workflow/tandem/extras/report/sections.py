@@ -1,4 +1,4 @@
-"""Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
+"""Parts of the report: training curves, training lists, the dataset; and what packages add to the page."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,23 +29,23 @@ _LOSS_NAMES = {
     "sup": "supervision", "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words",
     "decoder": "decoder's words",
 }  # fmt: skip
-# of a model, as the log names them
+# names of a model's parts in its log
 _PART_NAMES = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}
-# losses in the scores' own unit; all others are in nats
+# losses in the scores' own unit; all other losses are in nats
 _LOSSES_OF_SCORES = {
     "hinge",
     "mse",
     "margin_mse",
 }
-# rows of the lists that are read, and queries shown of them
+# rows of the lists that are read, and number of queries of them that are shown
 _FIRST = 5000
 EXAMPLES = 3
-_FOLLOWED_ROLES = ("after", "checkpoint")  # roles of checkpoints that a training went on from
+_FOLLOWED_ROLES = ("after", "checkpoint")  # roles of checkpoints that a training continued from
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """Describe a section that an extra adds: its id, its title in the navigation, its content, and where it stands."""
+    """A section that a package adds: its id, its title in the navigation, its content, and its position."""
 
     id: str
     title: str
@@ -55,7 +55,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class TrainingCharts:
-    """Charts and a note that an extra adds to a training, found by one of its checkpoints."""
+    """Charts and a note that a package adds to a training, found by one of its checkpoints."""
 
     checkpoint: str
     charts: list[Markup]
@@ -64,9 +64,9 @@ class TrainingCharts:
 
 @dataclass(frozen=True)
 class Addition:
-    """Describe what an extra adds to a page.
+    """What a package adds to a page.
 
-    It may list the stages of artifacts, have a section made of all stages, and add charts of trainings.
+    It may list the stages of artifacts, build a section from all stages, and add charts of trainings.
     """
 
     artifacts: list[Artifact] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Addition:
     training: list[TrainingCharts] = field(default_factory=list)
 
 
-# By the name of a view: `(value) -> Addition` of what the view's `report_part` gives.
+# By the name of a view: `(value) -> Addition`, from the value of the view's `report_part`.
 adds_to_report: Registry[Callable[[Any], Addition]] = Registry(
     "part of the report", "adds_to_report", "extras.report", False
 )
@@ -82,7 +82,7 @@ adds_to_report: Registry[Callable[[Any], Addition]] = Registry(
 
 @dataclass(frozen=True)
 class ModelSection:
-    """Describe a training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
+    """A training: its stage, its seconds (checkpoints included), charts, steps, and mean tokens per second."""
 
     stage: BuiltStage
     seconds: float
@@ -95,7 +95,7 @@ class ModelSection:
 def list_trained_models(
     stages: Iterable[BuiltStage], additions: Sequence[TrainingCharts] = ()
 ) -> list[ModelSection]:
-    """Return the trained models; a checkpoint belongs to the training that goes on from it."""
+    """Return the trained models; a checkpoint belongs to the training that continues from it."""
     logged = {
         stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files
     }
@@ -135,7 +135,7 @@ def _list_checkpoints(stage: BuiltStage, stages: dict[str, BuiltStage]) -> set[s
 
 
 def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
-    """Draw loss parts, smoothed, and dev measures against the step, in a reader's words."""
+    """Draw loss parts, smoothed, and dev measures by step, with labels for readers."""
     losses = [replace(log[name], name=words) for name, words in _LOSS_NAMES.items() if name in log]
     dev = []
     for name, line in sorted(log.items()):
@@ -155,7 +155,7 @@ def _draw_curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
 def read_log(model: Artifact) -> dict[str, Series]:
     """Return a training log by name, in ascending steps.
 
-    Where a resumed run logged a step twice the last value counts.
+    If a resumed run logged a step twice, the last value counts.
     """
     points: dict[str, dict[int, float]] = {}
     table = pq.read_table(model.path("log.parquet"), columns=["step", "name", "value"])
@@ -168,7 +168,7 @@ def read_log(model: Artifact) -> dict[str, Series]:
 
 
 class Bins(BaseModel):
-    """Describe how many passages of a pool have scores between the edges."""
+    """The number of passages of a pool whose scores are between two edges."""
 
     edges: list[float] = []
     positives: list[int] | None = None
@@ -176,7 +176,7 @@ class Bins(BaseModel):
 
 
 class DenoisingReport(BaseModel):
-    """Describe what denoising took out, against the passages that are nearly copies of a positive."""
+    """What denoising removed, compared with the passages that are near-copies of a positive."""
 
     passages: int
     removed: int
@@ -187,7 +187,7 @@ class DenoisingReport(BaseModel):
 
 
 class ListReport(BaseModel):
-    """report.json of training lists, as far as the page shows it."""
+    """The fields of training lists' report.json that the page shows."""
 
     queries: int
     lists: dict[str, int]
@@ -200,7 +200,7 @@ class ListReport(BaseModel):
 
 @dataclass(frozen=True)
 class ListSection:
-    """Training lists, whether a judge denoised them, a histogram of scores if there are any, and passages of some."""
+    """Training lists: whether a judge denoised them, a histogram of scores if there are any, and example passages."""
 
     stage: BuiltStage
     report: ListReport
@@ -210,7 +210,7 @@ class ListSection:
 
     @property
     def grids(self) -> list[PageTable]:
-        """Return tables of what each rule dropped, and of percentiles of the scores."""
+        """Return tables of how many passages each rule dropped, and of percentiles of the scores."""
         dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
         groups = self.report.percentiles or {}
         levels = dict.fromkeys(level for group in groups.values() for level in group or ())
@@ -251,7 +251,7 @@ def _format_number(value: float | None) -> str:
 
 
 def describe_training_list(stage: BuiltStage) -> ListSection:
-    """Return the lists of a stage `candidates`, with the scores of positives and negatives."""
+    """Return the section of a stage `candidates`, with the scores of positives and negatives."""
     candidates = stage.artifact
     report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
     judged = any(role.startswith("judge") for role in candidates.upstream)
@@ -278,7 +278,7 @@ def describe_training_list(stage: BuiltStage) -> ListSection:
 
 
 def list_examples(candidates: Artifact) -> PageTable | None:
-    """Return the first positives and negatives of a few queries, with their texts; None where no list was kept."""
+    """Return the first positives and negatives of a few queries, with their texts; None if no list was kept."""
     if "candidates.parquet" not in candidates.manifest.files:
         return None
     with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
@@ -286,7 +286,7 @@ def list_examples(candidates: Artifact) -> PageTable | None:
             file.iter_batches(_FIRST, columns=["query_row", "label", "passage_row", "score"]),
             pa.table({}),
         )
-    # Of a query the positives stand together, before the negatives.
+    # The positives of a query are consecutive and come before the negatives.
     groups = groupby(zip(*first.to_pydict().values(), strict=True), itemgetter(0, 1))
     dataset = input_of(candidates, "dataset")
     shown = [
@@ -310,9 +310,9 @@ def list_examples(candidates: Artifact) -> PageTable | None:
 
 
 def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
-    """Return how many negatives of the lists lie between the edges, by a column.
+    """Return the number of the lists' negatives between each two edges, by the values of a column.
 
-    By the judge only denoised lists count.
+    For the judge's scores, only denoised lists count.
     """
     if "candidates.parquet" not in candidates.manifest.files:
         return []
@@ -329,7 +329,7 @@ def count_by_bin(candidates: Artifact, edges: Sequence[float], column: str) -> l
 
 
 def describe_dataset(statistics: dict[str, object]) -> list[PageTable]:
-    """Return the content of statistics.json in words: the corpus as a list, the splits side by side."""
+    """Return the content of statistics.json as tables: the corpus as a list, the splits side by side."""
     corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
     splits = (

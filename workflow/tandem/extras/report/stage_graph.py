@@ -1,4 +1,4 @@
-"""The stages of a run: kinds of work and what each took, the cost of each stage, and their graph."""
+"""The stages of a run: kinds of work and the time of each, the cost of each stage, and their graph."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,17 +20,17 @@ _PURPOSES = {
     ("Training", "Training lists"): "denoising",
     ("Training", "Training"): "starts from another",
 }
-# of the graph of all stages, in pixels
+# sizes in the graph of all stages, in pixels
 STAGE_WIDTH = 200
 STAGE_HEIGHT = 70
-_LETTERS = 25  # of a stage's name in the graph
+_LETTERS = 25  # letters of a stage's name in the graph
 
 
 @dataclass(frozen=True)
 class StageBox:
-    """Describe a kind of work.
+    """A kind of work.
 
-    Its stages, how many of them there are, their time and bytes, and what it takes from others.
+    It has its stages, their number, their time and bytes, and its inputs from other kinds.
     """
 
     name: str
@@ -51,7 +51,7 @@ def find_box(stage: BuiltStage) -> str:
 
 
 def group_by_box(stages: dict[str, BuiltStage]) -> list[StageBox]:
-    """Return the kinds of work that a run has, in the order in which it passes them."""
+    """Return the kinds of work in a run, in the order in which the run reaches them."""
     boxes = []
     for name in BOXES:
         own = [stage for stage in stages.values() if find_box(stage) == name]
@@ -87,7 +87,7 @@ def list_stage_costs(stages: Iterable[BuiltStage]) -> PageTable:
 
 
 def list_direct_inputs(stages: dict[str, BuiltStage]) -> dict[str, list[str]]:
-    """Return key → its inputs, without those that are inputs of its other inputs: the dataset is above everything."""
+    """Return key → its inputs, without those that are inputs of its other inputs, as the dataset is of all."""
     above: dict[str, set[str]] = {}
     direct: dict[str, list[str]] = {}
     for key, stage in stages.items():
@@ -98,7 +98,7 @@ def list_direct_inputs(stages: dict[str, BuiltStage]) -> dict[str, list[str]]:
 
 
 def arrange_layers(inputs: dict[str, list[str]]) -> list[list[str]]:
-    """Return keys by their longest way from a source; within a layer ordered by the mean place of their inputs."""
+    """Return keys in layers by their longest path from a source; a layer is ordered by its inputs' mean positions."""
     rows: list[list[str]] = []
     place: dict[str, float] = {}
     sorter = TopologicalSorter(inputs)
@@ -115,12 +115,12 @@ def arrange_layers(inputs: dict[str, list[str]]) -> list[list[str]]:
 
 
 def _place_evenly(row: Sequence[str]) -> dict[str, float]:
-    """Return the place of each key of a row, one apart and about 0."""
+    """Return the positions of a row's keys, one unit apart and centred on 0."""
     return {key: number - (len(row) - 1) / 2 for number, key in enumerate(row)}
 
 
 def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
-    """Return the graph: inputs above, each box a link to its stage; edges that follow from others are left out."""
+    """Return the graph: inputs above, each box a link to its stage; edges implied by others are left out."""
     inputs = list_direct_inputs(stages)
     rows = arrange_layers(inputs)
     columns: dict[str, float] = {}
@@ -183,7 +183,7 @@ def draw_graph(stages: dict[str, BuiltStage]) -> Markup:
     size = {"width": max(map(len, rows)) * STAGE_WIDTH, "height": len(rows) * STAGE_HEIGHT}
     svg = draw_svg(make_specification(chart.properties(**size)))
     drawing = str(svg).replace(' aria-hidden="true"', "")
-    # Drawn without a page, links get a base address, and no name.
+    # In a drawing without a page, links get a base address, and no name.
     return Markup(
         re.sub(r'xlink:href="[^"#]*#stage-([^"]*)"', r'href="#stage-\1" aria-label="\1"', drawing)
     )

@@ -1,14 +1,14 @@
-"""What a table says in sentences, at the top of the report's page and at the end of `tandem run`."""
+"""What a table shows, in sentences, at the top of the report's page and at the end of `tandem run`."""
 
 from tandem.evaluation.layouts import name_system
 from tandem.report.grids import LEVEL, describe_p, format_difference, format_number, mark
 from tandem.report.results import BestSystem, FilledRow, Table
 
-_MOST_NAMED = 4  # rows of a sentence; the table has all
+_MOST_NAMED = 4  # rows that a sentence names; the table has all
 
 
 def answer_question(table: Table) -> list[str]:
-    """Return what a table says, in sentences.
+    """Return what a table shows, in sentences.
 
     The highest value, then the systems that are worse than their baselines.
     """
@@ -36,14 +36,14 @@ def answer_question(table: Table) -> list[str]:
 
 
 def name_scored_queries(best: BestSystem) -> str:
-    """Return ` on 20 queries` as a sentence goes on; empty where all rows of the table are scored by the same."""
+    """Return ` on 20 queries`, to continue a sentence; empty if all rows of the table are scored on the same."""
     return f" on {best.among}" if best.among else ""
 
 
 def rank_rows(table: Table) -> list[FilledRow]:
     """Return the rows in falling order of the first measure; rows without a value come last.
 
-    Where rows are scored by different queries or labels, those of the best system come first.
+    If rows are scored on different queries or labels, those of the best system's come first.
     """
     among = table.best.among if table.best else ""
 
@@ -61,7 +61,7 @@ def list_hurt(table: Table) -> list[FilledRow]:
 
 
 def name_losses(rows: list[FilledRow]) -> str:
-    """Return `CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`; of more than four rows the last are counted."""
+    """Return `CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`; the rows beyond four are only counted."""
     named = rows if len(rows) <= _MOST_NAMED else rows[: _MOST_NAMED - 1]
     texts = []
     for row in named:

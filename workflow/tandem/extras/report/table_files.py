@@ -11,7 +11,7 @@ from tandem.store.artifact import MANIFEST
 
 
 def write_table_page(table: Table, grids: Sequence[PageTable], out: Path) -> str:
-    """Return a table's page, which leads to the manifests of its runs from where `out` lies."""
+    """Return a table's page, whose links lead from the folder of `out` to the manifests of its runs."""
 
     def address(run: str) -> str:
         return os.path.relpath(Path(run) / MANIFEST, out.parent)
@@ -20,5 +20,5 @@ def write_table_page(table: Table, grids: Sequence[PageTable], out: Path) -> str
 
 
 def write_table_latex(table: Table, grids: Sequence[PageTable], out: Path) -> str:
-    """Return a table and its orders in LaTeX."""
+    """Return a table and the orders that it tests in LaTeX."""
     return "\n".join(map(write_latex, grids))

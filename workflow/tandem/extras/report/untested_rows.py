@@ -1,4 +1,4 @@
-"""Rows of a table that have a baseline and no test of their own against it, which a note below the table explains."""
+"""Rows of a table that have a baseline but no test of their own against it; a note below the table explains them."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ def list_untested(
 ) -> list[str]:
     """Return a line for each row that is not tested against its baseline.
 
-    Either other queries are scored, which is said with the columns if only in some, or the baseline is tested against
-    the row: both would be one test.
+    Either the baseline is scored on other queries (the line names the columns if only some are affected), or the
+    baseline is tested against the row: both would be one test.
 
     Args:
-        positions: of each column, those of the rows that have a number in it.
+        positions: for each column, those of the rows that have a number in it.
     """
     lines = []
     baselines = {row.id: row.baseline for row in layout.rows if not row.hidden}

@@ -1,1 +1,1 @@
-"""`tandem run`: Snakemake underneath, one line of progress, and the answer at the end."""
+"""`tandem run`: it calls Snakemake, shows one line of progress, and ends with the answer."""

@@ -1,4 +1,4 @@
-"""The command `run`: make what a configuration asks for, by Snakemake, and end with the answer, or why none."""
+"""The command `run`: build what a configuration requests with Snakemake, and end with the answer, or why it failed."""
 
 import os
 import re
@@ -45,7 +45,7 @@ from tandem.report.results import Table, read_table
 from tandem.stages import declaration
 
 LOGS = Path("logs")
-# rules that print and make nothing
+# rules that only print
 _PRINTED_TABLE = {"datasets": "tandem datasets", "estimate": "tandem estimate"}
 ELSEWHERE = {
     "--config": "write it before --",
@@ -54,23 +54,23 @@ ELSEWHERE = {
     **dict.fromkeys(("--directory", "-d"), "change to the folder"),
     **dict.fromkeys(("--snakefile", "-s"), "run Snakemake itself"),
 }
-# Flags that say how many cores may be used, or name a profile that does: of one letter also with the number behind it.
+# Flags that set the number of cores, or name a profile that does; a one-letter flag may have the number attached.
 _CORES = re.compile(r"(--cores|--jobs|--profile)(=|$)|-[cj]")
-# A number of cores with which no job could run: Snakemake would wait for ever.
+# A number of cores with which no job could run: Snakemake would wait forever.
 _NO_CORES = re.compile(r"(--cores|--jobs|-[cj])[ =]?(0+|-\d+)")
 _PROFILE = re.compile(r"(profile|config)(\.v\d+\+)?\.yaml")  # a profile's file in its folder
-# Flags with which Snakemake runs no job; of one letter also among others.
+# Flags with which Snakemake runs no job; a one-letter flag may be combined with others.
 _ONLY_LOOKS = re.compile(r"--dry-?run|--unlock|--(detailed-)?summary|-[npqr]*n[npqr]*")
 # Ctrl-C; a batch system; a terminal that is closed
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Snakemake's words about a command that has failed: `exit status 143`; of its shell `died with <Signals.SIGTERM: 15>`.
+# Snakemake's words about a failed command: `exit status 143`; about its shell: `died with <Signals.SIGTERM: 15>`.
 _STATUS = re.compile(r"exit status (\d+)|died with <Signals\.(\w+)")
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Hold what a command line asks for: a configuration, targets, and flags for Snakemake."""
+    """What a command line asks for: a configuration, targets, and flags for Snakemake."""
 
     configuration: Configuration
     targets: list[str]
@@ -78,7 +78,7 @@ class RunRequest:
 
     @property
     def words(self) -> list[str]:
-        """Return Snakemake's words: all cores, unless a flag or a profile says how many."""
+        """Return Snakemake's words: all cores, unless a flag or a profile sets the number."""
         is_said = any(_CORES.match(flag) for flag in self.flags)
         cores = []
         if not (
@@ -89,12 +89,12 @@ class RunRequest:
 
     @property
     def only_looks(self) -> bool:
-        """Return whether a flag has Snakemake run no stage."""
+        """Return whether a flag makes Snakemake run no stage."""
         return any(_ONLY_LOOKS.fullmatch(flag) for flag in self.flags)
 
     @property
     def unlock(self) -> str:
-        """Return the command that frees a locked folder."""
+        """Return the command that unlocks a locked folder."""
         files = map(str, self.configuration.files)
         return shlex.join(["tandem", "run", *files, "--", "--unlock"])
 
@@ -106,9 +106,9 @@ def main(words: list[str]) -> int:
     file), and end with the answer: the best system, by how much it is better than BM25, p, what hurt, the report.
     Without a file: config/config.yaml.
 
-    On a terminal one line says what runs now and how long the rest takes; in a pipe there is a line per job.
+    On a terminal one line shows what runs now and how long the rest takes; in a pipe there is a line per job.
     Snakemake's own output goes to a file below logs/. Ctrl-C stops the running stages, and so do SIGTERM (`kill`, a
-    batch system) and a terminal that is closed; the same command goes on from there. The exit status is Snakemake's.
+    batch system) and a closed terminal; the same command resumes the run. The exit status is Snakemake's.
 
         tandem run
         tandem run mine.yaml baseline
@@ -141,7 +141,7 @@ def main(words: list[str]) -> int:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
         say("\n".join(explain_failure(run, plan.stages, log, request.unlock, status)))
-    elif not run.executes:  # with a flag such as -n, whose output this is
+    elif not run.executes:  # with a flag such as -n, whose output is shown
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
         say(
@@ -155,7 +155,7 @@ def read_request(words: Sequence[str]) -> RunRequest:
     """Read a command line.
 
     Raises:
-        UserError: a file does not exist, a flag stands on the wrong side of `--`, or there are several configurations.
+        UserError: a file does not exist, a flag is on the wrong side of `--`, or there are several configurations.
     """
     at = words.index("--") if "--" in words else len(words)
     own, flags = list(words[:at]), list(words[at + 1 :])
@@ -182,9 +182,9 @@ def read_request(words: Sequence[str]) -> RunRequest:
 
 
 def _has_profile_with_cores(flags: Sequence[str]) -> bool:
-    """Return whether the workflow profile has `cores` or `jobs`, whose place a flag of ours would take.
+    """Return whether the workflow profile has `cores` or `jobs`, which a flag of Tandem's would override.
 
-    A flag names it, or it lies where Snakemake looks.
+    The profile is one that a flag names, or one where Snakemake looks by default.
     """
     name = "default"
     for flag, value in pairwise([*flags, ""]):
@@ -203,7 +203,7 @@ def _has_profile_with_cores(flags: Sequence[str]) -> bool:
 
 
 def _suggest_configuration(file: Path) -> str:
-    """Return the end of a line about a configuration that does not exist: one beside it, or how to write one."""
+    """Return the end of a line about a configuration that does not exist: a file next to it, or how to write one."""
     beside = [str(path) for path in file.parent.glob("*.yaml")]
     if beside:
         return nearest(str(file), beside)
@@ -211,7 +211,7 @@ def _suggest_configuration(file: Path) -> str:
 
 
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
-    """Print what the targets lack; a `UserError` for a target that is unknown or cannot be made."""
+    """Print what the targets lack; a `UserError` for a target that is unknown or cannot be built."""
     for target in targets or ["all"]:
         if target in _PRINTED_TABLE:
             raise UserError(f"{target} is a command of its own: {_PRINTED_TABLE[target]}")
@@ -225,16 +225,17 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
 class Snakemake:
     """Run Snakemake on this checkout's Snakefile.
 
-    It has a session of its own, so that Ctrl-C reaches `tandem run` alone: were the pipes that write a stage's log
-    ended with it, the stage could not say that it has saved its state.
+    It has a session of its own, so that Ctrl-C reaches only `tandem run`. If the pipes that write a stage's log ended
+    with it, the stage could not report that it has saved its state.
 
-    The first of `INTERRUPTS` stops the run, and so does a stage that one of them has ended, which Snakemake would try
-    again. Of further signals only a Ctrl-C counts, which ends the stages at once: schedulers and shells send several.
+    The first of `INTERRUPTS` stops the run, and so does a stage that such a signal has ended, which Snakemake would
+    otherwise try again. After that only a further Ctrl-C counts, and ends the stages at once; other signals do not,
+    since schedulers and shells send several.
 
     Args:
         words: of its command line: targets first.
-        log: the file that its output goes to, and that of its jobs.
-        environment: of its process, and so of the stages.
+        log: the file that its output and that of its jobs go to.
+        environment: the environment of its process, and so of the stages.
     Raises:
         UserError: the log cannot be written.
     """
@@ -243,10 +244,10 @@ class Snakemake:
         self.stopped = False
         self._interrupted: set[psutil.Process] = set()  # stages that were sent a signal
         self._events: SimpleQueue[run_progress.Event | signal.Signals | None] = SimpleQueue()
-        # They wait their turn: an exception may come at a moment when nothing catches it, and would leave jobs running.
+        # Signals are queued: an exception could come when nothing catches it, and would leave jobs running.
         self._before = {caught: signal.getsignal(caught) for caught in INTERRUPTS}
         for caught, handler in self._before.items():
-            if handler != signal.SIG_IGN:  # as `nohup` has it
+            if handler != signal.SIG_IGN:  # `nohup` sets it
                 signal.signal(caught, self._note_signal)
         read, write = os.pipe()
         events = [
@@ -290,13 +291,13 @@ class Snakemake:
             self._events.put(None)
 
     def follow(self, line: run_progress.ProgressLine) -> tuple[run_progress.Run, int]:
-        """Show the progress until Snakemake ends; return what has happened, and the exit status."""
+        """Show the progress until Snakemake ends; return the state of the run, and the exit status."""
         run = run_progress.Run()
         try:
             while self._next(run, line):
                 pass
             status = self.process.wait()
-        except Exception:  # a fault of ours must not leave Snakemake running unseen
+        except Exception:  # an error here must not leave Snakemake running unseen
             self.stop()
             raise
         finally:
@@ -305,14 +306,14 @@ class Snakemake:
         return run, status if status >= 0 else 128 - status
 
     def _next(self, run: run_progress.Run, line: run_progress.ProgressLine) -> bool:
-        """Take what comes next, or look at the progress where there is nothing for a moment; False at the end."""
+        """Take the next event, or look at the progress if there is none for a moment; False at the end."""
         try:
             event = self._events.get(timeout=TICK)
         except Empty:
             line.name_slow_stages(run)
             line.refresh(run)
             if self.stopped:
-                self._interrupt_stages()  # one may have been about to begin
+                self._interrupt_stages()  # one may have begun since the last call
             return True
         if isinstance(event, signal.Signals):
             if not self.stopped:
@@ -330,7 +331,7 @@ class Snakemake:
         return event is not None
 
     def stop(self) -> None:
-        """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
+        """Make Snakemake begin nothing more, and its jobs end; trainings save their state, but not at a second call."""
         self.stopped = True
         self.process.send_signal(signal.SIGINT)
         self._interrupted.clear()
@@ -338,7 +339,7 @@ class Snakemake:
 
     def _interrupt_stages(self) -> None:
         """Send SIGINT to the stages that have not been sent one."""
-        with suppress(psutil.Error):  # Snakemake has ended meanwhile
+        with suppress(psutil.Error):  # Snakemake may have ended meanwhile
             for stage in {
                 *find_stage_processes(psutil.Process(self.process.pid))
             } - self._interrupted:
@@ -348,9 +349,9 @@ class Snakemake:
 
 @contextmanager
 def _heed_interrupts() -> Iterator[None]:
-    """Have processes that start meanwhile heed SIGINT, which a shell has its background jobs ignore.
+    """Make processes that start inside this block react to SIGINT, which a shell makes its background jobs ignore.
 
-    What a process ignores its children ignore; what it handles has the default in them.
+    Children inherit signals that a process ignores; for signals that it handles, they start with the default.
     """
     before = signal.getsignal(signal.SIGINT)
     if before == signal.SIG_IGN:
@@ -362,14 +363,14 @@ def _heed_interrupts() -> Iterator[None]:
 
 
 def interrupt_in_background(event: run_progress.Event) -> signal.Signals | None:
-    """Return the signal of `INTERRUPTS` that has ended the command of a failed job; None for other events."""
+    """Return the signal of `INTERRUPTS` that ended the command of a failed job; None for other events."""
     found = _STATUS.findall(event.message) if event.event == "error" else []
     causes = {status or name for status, name in found}
     return next((one for one in INTERRUPTS if {one.name, str(SIGNALLED + one)} & causes), None)
 
 
 def find_stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
-    """Yield the processes of Tandem's commands below a process, without theirs: ranks are stopped by their launcher."""
+    """Yield the processes of Tandem's commands below a process, but not their children: launchers stop their ranks."""
     for child in process.children():
         words = child.cmdline()
         if ("-m", "tandem") in pairwise(words):
@@ -379,9 +380,9 @@ def find_stage_processes(process: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
-    """Print the table with the most systems that the targets have made, and its answer; without one the targets.
+    """Print the table with the most systems among the targets' tables, and its answer; without a table, the targets.
 
-    A table of an earlier configuration, which a flag such as `--until` leaves as it is, is none.
+    A table of an earlier configuration, which a flag such as `--until` leaves unchanged, does not count.
     """
     page = (
         Path(plan.views, "report.html") if not targets or {"all", "report"} & set(targets) else None
@@ -409,7 +410,7 @@ def show_answer(plan: FullPlan, targets: Sequence[str]) -> None:
 
 
 def list_answer_lines(table: Table, page: Path) -> list[str]:
-    """Return five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
+    """Return five lines: the best system, its gain over the reference, p, systems that are worse, and the page."""
     best = table.best
     if best is None:
         return [f"report  {page}"]

@@ -1,4 +1,4 @@
-"""Why a run failed: what the failed stages, or Snakemake itself, said last."""
+"""Why a run failed: the last messages of the failed stages, or of Snakemake itself."""
 
 import os
 import re
@@ -17,34 +17,34 @@ _KILLED_STATUS = SIGNALLED + signal.SIGKILL
 _LONGEST_WORDS = 600  # characters of Snakemake's own words
 TRACEBACK = "Traceback (most recent call last)"
 _TANDEM_LINE = re.compile(r"tandem [\w-]+: ")
-# Snakemake's words about a job that has failed
+# Snakemake's words about a failed job
 FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # the last line of a traceback
 ERRNO = re.compile(r"\[Errno (\d+)\][^:]*(?:: '(.+?)')?")
-# Snakemake's words about an object, which may be a path with spaces, and behind them the plugin's reason. Lines between
-# them say no more than the kind of an error.
+# Snakemake's words about an object, which may be a path with spaces, followed by the plugin's reason. Lines between
+# them state only the kind of an error.
 _STORAGE = re.compile(
     r"^ *Failed to (\w+) (?:output in storage|storage object(?: from)?|\w+ of|expected local footprint .*? of) "
     r"(.+)\n(?: *[\w.]+:\n)* *(?:[\w.]+: )?(.+)",
     re.MULTILINE,
 )
-# What a shell or Python says on a node that lacks the interpreter, or a package, that Snakemake was started with.
+# The words of a shell or of Python on a node that lacks the interpreter, or a package, that Snakemake was started with.
 _MISSING = re.compile(
     r"^(?:.*: (?:line )?\d+: )?(\S*python[\d.]*): "
     r"(No such file or directory|not found|command not found|No module named \S+)$"
 )
-# what Snakemake says last, whatever was the matter
+# Snakemake's last line, whatever the cause
 _NO_CAUSE = "At least one job did not complete successfully."
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
 
 
 def explain_failure(run: Run, stages: Stages, log: Path, unlock: str, status: int = 1) -> list[str]:
-    """Explain why a run failed; the last line begins with `tandem` and says what to mend.
+    """Explain why a run failed; the last line begins with `tandem` and states the remedy.
 
     Args:
-        log: of Snakemake's own output.
-        unlock: the command that frees a locked folder.
-        status: with which Snakemake ended, as a shell has it: 137 after SIGKILL.
+        log: the file of Snakemake's own output.
+        unlock: the command that unlocks a locked folder.
+        status: Snakemake's exit status, as a shell reports it: 137 after SIGKILL.
     """
     lines = [f"Snakemake's output: {log}"]
     for job in run.failed.values():
@@ -82,7 +82,7 @@ def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
         for status in re.findall(r"exit status (\d+)", error.message)
     ]
     lines = read_lines(*job.log)
-    # A status may be that of another job, or of an earlier try: what fell over by itself was not killed.
+    # A status may belong to another job, or to an earlier try; a stage that ended with a traceback was not killed.
     fell_over = any(line.startswith(TRACEBACK) for line in lines)
     if _KILLED_STATUS in statuses and not fell_over:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
@@ -97,7 +97,7 @@ def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
 
 
 def _find_last_words(lines: list[str]) -> str:
-    """Return the last line; of a traceback the error's first one, whose message may go on for lines, as Java's do."""
+    """Return the last line; for a traceback, the first line of the error's message, which may span lines, as Java's."""
     beginnings = [number for number, line in enumerate(lines) if line.startswith(TRACEBACK)]
     if not beginnings:
         return lines[-1]
@@ -106,7 +106,7 @@ def _find_last_words(lines: list[str]) -> str:
 
 
 def read_stage_words(logs: Iterable[str]) -> str:
-    """Return a stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
+    """Return a stage's last `tandem …:` line and what follows; empty if there is none, or a traceback came after it."""
     lines = read_lines(*logs)
     last = max(
         (number for number, line in enumerate(lines) if _TANDEM_LINE.match(line)),
@@ -118,9 +118,9 @@ def read_stage_words(logs: Iterable[str]) -> str:
 
 
 def read_failed_words(logs: Iterable[str]) -> str:
-    """Return the last words of the stages that failed, or what a storage refused, by Snakemake's logs of a run.
+    """Return the last words of the failed stages, or what a storage refused, from Snakemake's logs of a run.
 
-    Empty if they left none.
+    Empty if there are none.
     """
     text = "\n".join(read_lines(*logs))
     named = dict.fromkeys(FAILED.findall(text))
@@ -129,11 +129,11 @@ def read_failed_words(logs: Iterable[str]) -> str:
 
 
 def explain_missing_environment(text: str) -> str:
-    """Return in one line which Python, or package, the node of a failed job lacks; empty where it lacked none.
+    """Return, in one line, which Python or package the node of a failed job lacks; empty if it lacked none.
 
     Args:
-        text: Snakemake's log, which names the logs of the jobs that failed. A cluster's own has the node's words; the
-            stage's is missing, or says nothing, where the stage did not start.
+        text: Snakemake's log, which names the logs of the failed jobs. The log of a cluster has the node's words; the
+            stage's log is missing, or empty, if the stage did not start.
     """
     for paths in dict.fromkeys(FAILED.findall(text)):
         for path in paths.split(", "):
@@ -145,7 +145,7 @@ def explain_missing_environment(text: str) -> str:
 
 
 def explain_storage(text: str) -> str:
-    """Return in one line what object storage refused first, with what to do; empty where it refused nothing.
+    """Return, in one line, what object storage refused first, with a remedy; empty if it refused nothing.
 
     Args:
         text: Snakemake's messages, or its log.
@@ -185,14 +185,14 @@ def find_snakemake_words(run: Run, log: Path) -> str:
         words = [line for line in lines if not line.startswith("File ")] or lines
         if len(words) > 1 and words[0].endswith(":"):
             words = words[1:]
-    else:  # it did not come as far as its logger
+    else:  # it ended before it had set up its logger
         words = read_lines(log)[-1:] or [_find_write_fault(log) or "Snakemake ended without a word"]
     line = " ".join(words)
     return shortened(_explain_disk(line) or line, _LONGEST_WORDS)
 
 
 def _find_write_fault(log: Path) -> str | None:
-    """Return why a log could not be written, such as a full disk, as Python says it; None where it can be."""
+    """Return why a log could not be written, such as a full disk, in Python's words; None if it can be."""
     try:
         with log.open("ab") as file:
             file.write(b"\n")
@@ -203,7 +203,7 @@ def _find_write_fault(log: Path) -> str | None:
 
 
 def _explain_disk(line: str) -> str | None:
-    """Explain what Snakemake says about the disk, with what to do; None for anything else."""
+    """Explain Snakemake's message about the disk, with a remedy; None for any other message."""
     protected = PROTECTED.search(line)
     if protected:
         return f"{protected[1]}: write-protected; {WRITABLE}, {RUN_AGAIN}"

@@ -1,4 +1,4 @@
-"""What a killed Snakemake has left: slurm jobs in the queue, and marks on what they have finished since."""
+"""What a killed Snakemake leaves behind: slurm jobs in the queue, and marks on files that they have finished since."""
 
 import os
 import platform
@@ -15,14 +15,14 @@ from tandem.store.environment import command_output
 from tandem.store.files import is_locked, try_lock
 
 _CANCEL_SECONDS = 60.0  # seconds for cancelled jobs to end
-_RUNS = ".snakemake/tandem-runs"  # a file of each Snakemake in a folder, locked while it lives
+_RUNS = ".snakemake/tandem-runs"  # a file per Snakemake in a folder, locked while it runs
 _own_runs: list[FileLock] = []  # held until this process ends
 
 
 def list_left_jobs(folder: Path) -> list[str]:
     """Return the numbers of the slurm jobs that Snakemake submitted from a folder and that still exist.
 
-    When Snakemake starts these are what a killed run has left behind.
+    When Snakemake starts, these are jobs that a killed run has left behind.
     """
     queue = command_output("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
@@ -33,14 +33,15 @@ def list_left_jobs(folder: Path) -> list[str]:
 
 
 def keep_finished(folder: Path) -> None:
-    """Have Snakemake take over what jobs have finished after it was killed.
+    """Make Snakemake keep files that jobs have finished after it was killed.
 
-    It marks a file as incomplete while its job runs. One that is killed then leaves the mark, and the next one would
-    delete and make again what the job, which lives on, has finished: days of a training. A stage writes its manifest
-    last, so that one that is there is whole. An archive is in object storage whole or not at all.
+    Snakemake marks a file as incomplete while its job runs. If it is killed, the mark remains. The next Snakemake would
+    then delete the file and make it again, although the job, which survived, has finished it: days of a training.
+    A stage writes its manifest last, so that an existing manifest is whole. An archive is in object storage whole or
+    not at all.
 
     Args:
-        folder: where Snakemake runs.
+        folder: the folder in which Snakemake runs.
     """
     marks = folder / ".snakemake/incomplete"
     for mark in list(marks.rglob("*")):
@@ -50,12 +51,12 @@ def keep_finished(folder: Path) -> None:
         encoded = "".join(part.removeprefix("@") for part in mark.relative_to(marks).parts)
         try:
             made = urlsafe_b64decode(encoded).decode()
-        except ValueError:  # another file of Snakemake's
+        except ValueError:  # not a mark but another file of Snakemake's
             continue
         if made.endswith(ARCHIVE_SUFFIX):
             mark.unlink(missing_ok=True)
         elif (folder / made).with_name(MANIFEST).is_file():
-            # the manifest itself, or what stands beside it: the state that a training's next part continues from
+            # the manifest itself, or a file next to it: the state that a training's next part continues from
             mark.unlink(missing_ok=True)
             if Path(made).name == MANIFEST:
                 say(f"{Path(made).parent} was finished after its Snakemake had ended: it stays")
@@ -64,8 +65,8 @@ def keep_finished(folder: Path) -> None:
 def clear(folder: Path) -> None:
     """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact.
 
-    Where another one runs in the folder, which Snakemake allows where they make different files, jobs may be its own:
-    they stay.
+    If another Snakemake runs in the folder, which is allowed if they build different files, the jobs may be its own and
+    stay.
     """
     is_alone = _enter_run(folder)
     jobs = list_left_jobs(folder)
@@ -86,11 +87,11 @@ def clear(folder: Path) -> None:
 
 
 def _enter_run(folder: Path) -> bool:
-    """Lock this process' file among those of the folder's runs, until it ends; return whether no other is locked."""
+    """Lock this process' file among those of the folder's runs until it ends; return whether no other is locked."""
     runs = folder / _RUNS
     runs.mkdir(parents=True, exist_ok=True)
     own = runs / f"{platform.node()}-{os.getpid()}.lock"
-    # locked before it looks at the others: of two that start at once neither takes itself to be alone
+    # lock it before the check: then of two that start at once neither concludes that it is the only one
     lock = try_lock(own)
     if lock is not None:
         _own_runs.append(lock)
@@ -100,6 +101,6 @@ def _enter_run(folder: Path) -> bool:
             continue
         if is_locked(path):
             is_alone = False
-        else:  # it was killed
+        else:  # its process was killed
             path.unlink(missing_ok=True)
     return is_alone

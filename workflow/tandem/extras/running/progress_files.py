@@ -1,7 +1,7 @@
-"""A file beside a job's output that says how far it is, for `tandem top` and `tandem run`.
+"""A file next to a job's output that shows the job's progress, for `tandem top` and `tandem run`.
 
-It is removed when the job ends. It is one line of JSON, replaced as a whole every two seconds at most. A job that was
-killed leaves it: its process is gone then, or the time of writing is long past.
+It is one line of JSON, replaced as a whole at most every two seconds, and is removed when the job ends. A killed job
+leaves its file: then its process no longer exists, or the file was last written long ago.
 """
 
 import os
@@ -25,13 +25,13 @@ PROGRESS_FILE = "progress.json"
 
 
 class ProgressRecord(BaseModel):
-    """Describe a job in its progress file: which it is, and what it does now.
+    """The content of a job's progress file: which job it is, and what it is doing.
 
     Attributes:
-        pids: the namespace that `pid` is counted in.
-        started: seconds since the epoch, as `updated`.
+        pids: the namespace that `pid` belongs to.
+        started: seconds since the epoch, like `updated`.
         rate: units per second; `left`: seconds.
-        peak_memory_mib: the most of this process, and of its GPU, which is asked only where torch uses it already.
+        peak_memory_mib: the peak of this process, and of its GPU, which is queried only if torch already uses it.
     """
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
@@ -57,17 +57,17 @@ class ProgressRecord(BaseModel):
 
 
 def get_progress_path(out: Path) -> Path:
-    """Return the file of the job that makes `out`.
+    """Return the progress file of the job that writes `out`.
 
-    `progress.json` beside `stage.json`, `<name>.progress.json` of a shard.
+    `progress.json` next to `stage.json`; for a shard `<name>.progress.json`.
     """
     return out.with_name(PROGRESS_FILE if out.name == MANIFEST else f"{out.stem}.{PROGRESS_FILE}")
 
 
 def get_pid_namespace() -> str | None:
-    """Return the namespace that process ids are counted in, a machine's or a container's.
+    """Return the namespace of process ids, which is that of a machine or of a container.
 
-    None where that is unknown.
+    None if it is unknown.
     """
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -76,18 +76,18 @@ def get_pid_namespace() -> str | None:
 
 
 class ProgressFile:
-    """Write what a job does into its file.
+    """Writes what a job is doing into its file.
 
     Attributes:
-        job: which it is.
-        path: of the file.
+        job: the fields that identify the job.
+        path: the path of the file.
     """
 
     def __init__(self, job: ProgressRecord, path: Path) -> None:
         self.job, self.path = job, path
 
     def watch(self, progress: Progress, note: str) -> None:
-        """Write what is counted."""
+        """Write the state of a progress counter."""
         _, rate, left = progress.pace()
         self.write(
             label=progress.label,
@@ -100,7 +100,7 @@ class ProgressFile:
         )
 
     def write(self, **state: Any) -> None:
-        """Replace the file by one with another state; a full or read-only disk ends no job."""
+        """Replace the file by one with another state; a full or read-only disk does not end the job."""
         state |= {"updated": round(time.time(), 1), "peak_memory_mib": peak_mib()}
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is not None and cuda.is_initialized():
@@ -114,7 +114,7 @@ class ProgressFile:
 
 @contextmanager
 def keep_progress_file(words: list[str]) -> Iterator[None]:
-    """Keep a progress file while a command line with `--out` runs; of several ranks only the first writes one."""
+    """Keep a progress file while a command line with `--out` runs; of several ranks, only the first writes one."""
     out = Path(flag_value(words, "--out"))
     if not out.name or os.environ.get("RANK", "0") != "0":
         yield

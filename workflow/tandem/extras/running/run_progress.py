@@ -1,4 +1,4 @@
-"""How far a run of Snakemake is: reports about its jobs, the time left by estimates and pace, a line that shows it."""
+"""The progress of a Snakemake run: its jobs' reports, the time left by estimates and pace, and a line that shows it."""
 
 import os
 import platform
@@ -27,22 +27,22 @@ from tandem.stages import declaration, holding, rule_names
 from tandem.store.artifact import ARCHIVE_SUFFIX, MANIFEST
 from tandem.store.lineage import stage_name
 
-# seconds of a job without an estimate: its process starts, and a moment
+# seconds of a job without an estimate: its process starts and computes a moment
 SECONDS_WITHOUT_ESTIMATE = 3.0
 # The pace so far counts as much as the estimate once this share of the run is done, within these seconds. A run begins
-# with short stages, each of which starts a process: their pace says little of the trainings to come.
+# with short stages, each of which starts a process: their pace does not predict that of the later trainings.
 _PRIOR_SHARE = 0.05
 LEAST_PRIOR_SECONDS = 30.0
 _MOST_PRIOR_SECONDS = 300.0
-_ALMOST_DONE = 0.95  # the most that a job without a progress file is taken to have done
-_SLOW_FACTOR = 5  # times its estimate: from here on a stage is said to be slow
-_EARLY_SECONDS = 60.0  # seconds before anything is said: a pause is not a pace
-_VIEW_WORDS = {"table": "writing", "report": "writing the"}  # what rules do that make no stage
+_ALMOST_DONE = 0.95  # the largest share assumed done of a job without a progress file
+_SLOW_FACTOR = 5  # times its estimate, from which on a stage is reported as slow
+_EARLY_SECONDS = 60.0  # seconds before a stage is reported: it may only pause
+_VIEW_WORDS = {"table": "writing", "report": "writing the"}  # verbs of rules that build no stage
 MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
 
 
 class Event(BaseModel):
-    """Describe a line of the logger plugin: the kind of event, and the fields that this kind has."""
+    """A line of the logger plugin: the kind of event, and the fields that this kind has."""
 
     event: str
     dryrun: bool = False
@@ -61,7 +61,7 @@ class Event(BaseModel):
 
 @dataclass
 class BegunJob:
-    """Describe a job that has begun: its rule and files, and when it began, by the monotonic clock."""
+    """A job that has begun: its rule and files, and when it began, by the monotonic clock."""
 
     rule: str
     wildcards: dict[str, str]
@@ -71,14 +71,14 @@ class BegunJob:
 
     @property
     def stage(self) -> tuple[str, str]:
-        """Return (kind, key) of the stage that it makes, whole or a shard; empty texts for a table or the report."""
+        """Return (kind, key) of the stage that it builds, whole or a shard; empty texts for a table or the report."""
         return self.wildcards.get("kind", ""), self.wildcards.get("key", "")
 
     def record(self) -> ProgressRecord | None:
-        """Return what the job's progress file says; None without one, as long as it waits or loads its libraries."""
+        """Return the job's progress record; None as long as the job waits or loads its libraries."""
         try:
             made = Path(self.output[0])
-            # Snakemake's, for object storage; the stage is at work beside its log
+            # an archive is Snakemake's, for object storage; the stage itself works next to its log
             if made.suffix == ARCHIVE_SUFFIX:
                 made = Path(self.log[0]).with_name(MANIFEST)
             text = get_progress_path(made).read_text(encoding="utf-8")
@@ -87,13 +87,13 @@ class BegunJob:
             return None
 
     def share(self) -> float | None:
-        """Return the share of the job's work that is done, from its progress file; None where it does not say."""
+        """Return the share of the job's work that is done, from its progress file; None if that is not known."""
         record = self.record()
         return None if record is None else compute_share(record)
 
 
 def compute_share(record: ProgressRecord) -> float | None:
-    """Return the share of the work that is done; None where the record does not say."""
+    """Return the share of the work that is done; None if the record does not show it."""
     return (
         min(1.0, record.done / record.total) if record.total and record.done is not None else None
     )
@@ -101,7 +101,7 @@ def compute_share(record: ProgressRecord) -> float | None:
 
 @dataclass
 class Pace:
-    """Follow one try of a job: when it was seen first, the record's time and share then, the most since."""
+    """One try of a job: when it was first seen, its record's time and share then, and the largest share since."""
 
     began: float
     updated: float
@@ -110,13 +110,13 @@ class Pace:
 
 
 class Run:
-    """Follow a run of Snakemake, as far as it has been reported.
+    """Follows a run of Snakemake by the events reported so far.
 
     Attributes:
         counts: rule → number of its jobs.
-        running, finished, failed: jobs by Snakemake's number; one that is tried again has not failed.
+        running, finished, failed: jobs by Snakemake's number; a job that is retried has not failed.
         errors: Snakemake's own.
-        executes: whether it makes anything; not in a dry run, nor with flags like `--unlock`.
+        executes: whether it builds anything; false in a dry run, and with flags like `--unlock`.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Run:
         return self.counts.total()
 
     def take(self, event: Event) -> None:
-        """Note an event."""
+        """Record an event."""
         match event.event:
             case "run_info":
                 self.counts = Counter(
@@ -158,7 +158,7 @@ class Run:
 
 
 def list_requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
-    """Return the stages that targets may need: those behind tables, or all where a target is not a table."""
+    """Return the stages that targets may need: those behind tables, or all stages if a target is not a table."""
     if set(targets) <= {"all", "report"}:
         return list_stages_of_all(plan)
     tables = list_tables_of_targets(plan)
@@ -182,14 +182,14 @@ class Forecast:
             ROOT / "config/hardware", self.settings.execution.hardware
         )
         self.stages = [stage for stage in stages if not resources.read_finished(stage.folder)]
-        self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
+        self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) of a stage → its estimate
         self.known = False  # whether all stages could be estimated
         self.unknown = {(stage.kind, stage.key) for stage in self.stages if is_unknown(stage)}
         self._counted = -1
-        self._paces: dict[tuple[str, float], Pace] = {}  # by the output and the beginning of a try
+        self._paces: dict[tuple[str, float], Pace] = {}  # by a try's output and start
 
     def __call__(self, run: Run) -> tuple[float, float] | None:
-        """Return (share of the work that is done, seconds for the rest); None while a size or a cost is not known."""
+        """Return (share of the work that is done, seconds for the rest); None while some size or cost is unknown."""
         counted = sum(
             job.stage[0] in holding("collection", "tokens") for job in run.finished.values()
         )
@@ -221,10 +221,10 @@ class Forecast:
         return done / whole, (whole - done) * pace
 
     def slowness(self, job: BegunJob, record: ProgressRecord) -> tuple[float, float] | None:
-        """Return (seconds, those that the estimate has for as much) of a job at a fifth of its estimate; else None.
+        """Return (seconds passed, seconds estimated for the same work) if a job runs at a fifth of its estimate.
 
-        They count from the first progress that was seen: a job may wait in a queue, loading a model is not a pace, and
-        a try that goes on has done a share already. Without any since then the whole estimate counts.
+        None otherwise. Both count from the first progress that was seen: a job may wait in a queue, loading a model is
+        not a pace, and a resumed try starts with a share done. Without progress since then the whole estimate counts.
         """
         seconds, share = self.seconds.get(job.stage), compute_share(record)
         if seconds is None or share is None:
@@ -233,19 +233,19 @@ class Forecast:
         pace = self._paces.setdefault(
             (record.out, record.started), Pace(now, record.updated, share, share)
         )
-        # The progress of a part, such as a validation, begins anew: the stage is as far as it was.
+        # The progress of a part, such as a validation, starts again at 0: the stage keeps the largest share.
         pace.largest = max(share, pace.largest)
 
         gain, passed = pace.largest - pace.share, now - pace.began
         expected = seconds * gain if gain else max(seconds, SECONDS_WITHOUT_ESTIMATE)
-        # a killed try leaves its file, and the next one may be waiting
+        # a killed try leaves its file, while the next try may be waiting
         is_alive = record.updated > pace.updated
         if is_alive and passed > max(_EARLY_SECONDS, _SLOW_FACTOR * expected):
             return passed, expected
         return None
 
     def _estimate(self) -> None:
-        """Estimate all stages again: at the start, and when a collection has been counted."""
+        """Estimate all stages again: at the start, and after a collection has been counted."""
         resources.read_finished.cache_clear()
         setting, self.known = new_setting(self.settings, self.machine), True
         for stage in self.stages:
@@ -258,7 +258,7 @@ class Forecast:
                 self.known = False
 
     def _mean(self, rule: str, begun: Container[tuple[str, str]] = ()) -> float:
-        """Return seconds of the mean stage that a rule's jobs make or share: of those to come, if there are any."""
+        """Return the mean seconds of the stages that a rule's jobs build or share; those to come, if there are any."""
         name = rule.removesuffix("_shard")
         kind = rule_names()[name].name if name in rule_names() else name
         seconds = {stage: seconds for stage, seconds in self.seconds.items() if stage[0] == kind}
@@ -274,7 +274,7 @@ class Forecast:
 
 
 def describe_job(job: BegunJob, stages: Stages) -> str:
-    """Describe a job in words: `training cross-encoder ce_deneg`."""
+    """Describe a job: `training cross-encoder ce_deneg`."""
     kind, key = job.stage
     does = declaration(kind).does if kind else _VIEW_WORDS.get(job.rule, job.rule.replace("_", " "))
     if not kind:
@@ -286,7 +286,7 @@ def describe_job(job: BegunJob, stages: Stages) -> str:
 
 
 def explain_slowness(node: str) -> str:
-    """Say whether other programs compute on a stage's node, too, by the mean of the last minute, if it is this one."""
+    """Report whether other programs also compute on a stage's node, by the load average, if it is this node."""
     elsewhere = "the estimate may be of another machine"
     if node != platform.node():
         return f"it runs on {node}; {elsewhere}"
@@ -296,7 +296,7 @@ def explain_slowness(node: str) -> str:
 
 
 def format_about(seconds: float) -> str:
-    """Return a time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
+    """Return an approximate time: `1 min`, `4 min`, `1 h 56 min`."""
     return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else format_duration(seconds)
 
 
@@ -306,7 +306,7 @@ class ProgressLine:
     def __init__(self, stages: Stages, forecast: Forecast) -> None:
         self.stages, self.forecast = stages, forecast
         self.terminal = sys.stderr.isatty()
-        self.slow = set[tuple[str, str]]()  # stages that have been said to be slow
+        self.slow = set[tuple[str, str]]()  # stages that were reported as slow
 
     def text(self, run: Run, job: BegunJob) -> str:
         """Return `training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
@@ -327,7 +327,7 @@ class ProgressLine:
             say(f"\r\x1b[K{text[:width]}", end="")
 
     def name_slow_stages(self, run: Run) -> None:
-        """Say once of each running stage that it runs at a fifth of its estimate, and what may be the reason."""
+        """Report once for each running stage that it runs at a fifth of its estimate, with the possible reason."""
         for job in run.running.values():
             record = None if job.stage in self.slow else job.record()
             if record and (slowness := self.forecast.slowness(job, record)):
@@ -337,10 +337,10 @@ class ProgressLine:
                 self.say(f"{what}; {explain_slowness(record.node)}")
 
     def begin(self, run: Run, job: BegunJob) -> None:
-        """Show a job that begins; in a dry run none does."""
+        """Show a job that begins; in a dry run no job does."""
         if self.terminal:
             self.refresh(run)
-        elif run.executes and job.log:  # others take no time
+        elif run.executes and job.log:  # other jobs take no time
             say(self.text(run, job))
 
     def clear(self) -> None:

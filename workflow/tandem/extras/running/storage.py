@@ -1,4 +1,4 @@
-"""Object storage that Snakemake keeps results in (`--default-storage-provider`), shared with other machines."""
+"""Object storage in which Snakemake keeps results (`--default-storage-provider`), shared with other machines."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,19 +11,19 @@ from tandem.extras.archive import archive_of
 from tandem.store.artifact import MANIFEST
 
 FLAG = "--default-storage-prefix"
-_LONGEST_REASON = 300  # characters of a provider's own words
-ANSWER_SECONDS = 120.0  # for the first answer: plugins try for many minutes, without a word
+_LONGEST_REASON = 300  # characters of a provider's own message
+ANSWER_SECONDS = 120.0  # for the first answer: plugins retry silently for many minutes
 
 
 def check_storage(provider: Any, prefix: str | None, execution: ExecutionSettings) -> None:
-    """Check that the storage answers, and that the execution needs no folder that several machines see.
+    """Check that the storage answers, and that the execution needs no folder shared by several machines.
 
     Args:
-        provider: Snakemake's storage provider; plugins of many kinds exist, and each raises errors of its own.
-        prefix: of every object, `s3://bucket/folder`.
-        execution: shards share the folder of an artifact, nodes that of a training.
+        provider: Snakemake's storage provider; many kinds of plugins exist, and each raises its own errors.
+        prefix: the prefix of every object, `s3://bucket/folder`.
+        execution: its shards would share the folder of an artifact, its nodes that of a training.
     Raises:
-        UserError: no prefix, a bucket that does not exist, credentials that are refused, or such an execution.
+        UserError: no prefix, a bucket that does not exist, refused credentials, or an execution that shares folders.
     """
     for key in ("shards", "nodes"):
         count = getattr(execution, key)
@@ -51,7 +51,7 @@ def _require_bucket(provider: Any, prefix: str) -> None:
     if invalid := _explain_if_invalid(item):
         raise UserError(f"{FLAG} is {prefix}: {invalid}")
     item.exists()
-    # A plugin makes a missing bucket with the first object, where the credentials allow it: also one with a typo.
+    # A plugin creates a missing bucket, even one with a typo, at the first object if the credentials allow it.
     if not getattr(item, "bucket_exists", lambda: True)():
         raise UserError(
             f"{FLAG} is {prefix}: there is no such bucket, or it is not yours; make it first"
@@ -59,7 +59,7 @@ def _require_bucket(provider: Any, prefix: str) -> None:
 
 
 def _call_within(seconds: float, check: Callable[[], None]) -> None:
-    """Call a check in a thread, which is left behind with a `TimeoutError` where it does not end in time."""
+    """Call a check in a thread; if it does not end in time, abandon the thread with a `TimeoutError`."""
     errors: list[Exception] = []
 
     def call() -> None:
@@ -78,7 +78,7 @@ def _call_within(seconds: float, check: Callable[[], None]) -> None:
 
 
 def refuse_manifests(targets: Iterable[str]) -> None:
-    """Refuse a stage's manifest as a target, which is a file of this machine alone: the storage has its archive."""
+    """Refuse a stage's manifest as a target: it is a file on this machine only, while the storage has its archive."""
     for target in targets:
         if target.endswith(f"/{MANIFEST}"):
             allowed = archive_of(target.removesuffix(f"/{MANIFEST}"))
@@ -86,20 +86,20 @@ def refuse_manifests(targets: Iterable[str]) -> None:
 
 
 def keep_objects(provider: Any, prefix: str) -> None:
-    """Have jobs replace results in the storage, and never delete them.
+    """Make jobs replace results in the storage instead of deleting them.
 
-    Before a job Snakemake deletes the job's outputs, and after one that fails again. Which jobs are due it has decided
-    when it started: another machine may have stored the outputs since then, and read them while this one makes them.
+    Snakemake deletes a job's outputs before the job, and again after a failure. It decided which jobs are due when it
+    started. Another machine may have stored the outputs since then, and may read them while this one makes them.
 
     Args:
-        provider: Snakemake's storage provider, before any rule asks it for an object.
-        prefix: of every object, `s3://bucket/folder`.
+        provider: Snakemake's storage provider, before any rule has requested an object from it.
+        prefix: the prefix of every object, `s3://bucket/folder`.
     """
     results = provider.object(f"{prefix.rstrip('/')}/results/").query
     plugin_object: Any = provider.get_storage_object_cls()
 
     class KeptObject(plugin_object):  # type: ignore[misc]
-        """An object of the plugin's that stays in the storage if it is a result."""
+        """An object of the plugin that stays in the storage if it is a result."""
 
         def remove(self) -> None:
             """Delete the object, unless it is a result."""

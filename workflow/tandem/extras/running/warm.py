@@ -1,11 +1,11 @@
-"""Have a command run by a process that has imported the libraries already, where one serves them.
+"""Run a command in a process that has already imported the libraries, if a server offers one.
 
-`tandem.extras.running.warm_server` is that process; `tandem run` starts it. A command that finds its address sends its
-words, its folder, its environment and its three standard files, passes signals on, and ends as the process ends that
-was forked for it. Whatever else decides how a process runs is compared first: where anything differs, the command runs
-here, as it does without a server.
+`tandem.extras.running.warm_server` is the server; `tandem run` starts it. A command that knows the server's address
+sends its words, its folder, its environment and its three standard files. It passes signals on, and ends in the same
+way as the process that the server forked for it. Everything else that decides how a process runs is compared first: if
+anything differs, the command runs here, as it does without a server.
 
-This module imports the standard library alone: the commands that it serves import nothing else.
+This module imports only the standard library: a command that a server runs imports nothing else.
 """
 
 import json
@@ -25,7 +25,7 @@ from tandem.extras.running.run_above import PASSED_ON, stop_run
 
 ADDRESS = "TANDEM_WARM"  # the folder of the servers' sockets
 STAGES, MODELS = "stages", "models"  # sockets: of processes without and with torch and transformers
-# Answers before a process' number: another server has the libraries; the process would not be as it is here.
+# Answers in place of a process id: another server has the libraries; the process would differ from this one.
 ELSEWHERE, UNLIKE = -1, 0
 NUMBER_BYTES = 8
 SIGNALS = (
@@ -36,7 +36,7 @@ SIGNALS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-# Variables that Python and the libraries read as they are loaded, but for numbers of threads, which can be set later.
+# Variables that Python and the libraries read while loading, except for numbers of threads, which can be set later.
 _READ_AT_LOADING = re.compile(
     "(ATEN|DNNL|GOMP|HF|HUGGINGFACE|KMP|LC|LD|MALLOC|MKL|OMP|ONEDNN|OPENBLAS|PYTHON|TOKENIZERS|TRANSFORMERS)_?[A-Z_0-9]*"
     "|LANG|TZ"
@@ -47,7 +47,7 @@ _GROUPS = Path("/proc/self/cgroup")
 
 
 def describe_process() -> list[str]:
-    """Return what decides how a process of this machine runs, beside its words, folder and further environment."""
+    """Return what decides how a process runs here, apart from its words, folder and remaining environment."""
     sources = Path(__file__).parents[2].rglob("*.py")
     read_at_loading = {
         name: value
@@ -55,7 +55,7 @@ def describe_process() -> list[str]:
         if _READ_AT_LOADING.fullmatch(name) and not _THREADS.fullmatch(name)
     }
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mask = os.umask(0)  # which cannot be read in another way
+    mask = os.umask(0)  # the only way to read it
     os.umask(mask)
     described = [
         sys.executable,
@@ -73,10 +73,10 @@ def describe_process() -> list[str]:
 
 
 def run_warm(words: Sequence[str]) -> int | None:
-    """Have a server's process run a stage's command, or another that makes a file, and end as it does.
+    """Let a server's process run a stage's command, or another that writes a file, and end in the same way.
 
     Returns:
-        Its exit status; None where no server is, or none like this process: it is to run the command itself.
+        Its exit status; None if there is no server, or none like this process: then the caller runs the command itself.
     """
     folder = os.environ.get(ADDRESS)
     if not folder or "--out" not in words or _waits_otherwise(words):
@@ -89,7 +89,7 @@ def run_warm(words: Sequence[str]) -> int | None:
             try:
                 connection.connect(f"{folder}/{name}")
                 process = _start(connection, request)
-            except OSError:  # no server, or one that has ended before it had begun
+            except OSError:  # no server, or it ended before it had begun the command
                 return None
             if process > 0:
                 return _follow(connection, process)
@@ -99,19 +99,19 @@ def run_warm(words: Sequence[str]) -> int | None:
 
 
 def _waits_otherwise(words: Sequence[str]) -> bool:
-    """Return whether a stage's threads are to sleep at once beside other programs: libraries read that as they load."""
+    """Return whether a stage's threads must sleep at once next to other programs: libraries read that while loading."""
     alone = "--run.workers" in words and words[words.index("--run.workers") + 1] == "1"
     return not (alone or is_waiting_decided(os.environ)) and others_compute()
 
 
 def _list_ignored() -> list[int]:
-    """Return the signals that this process ignores, as `nohup` has it."""
+    """Return the signals that this process ignores, for example because of `nohup`."""
     return [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
 
 
 def _start(connection: socket.socket, request: bytes) -> int:
-    """Send a request; return the number of its process, to which signals go from now on, or why there is none."""
-    # a signal that comes before there is a process waits until there is one
+    """Send a request; return its process id, to which signals are passed from now on, or why there is no process."""
+    # a signal that comes before the process exists waits until it does
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         socket.send_fds(connection, [encode_number(len(request))], [0, 1, 2])
@@ -128,9 +128,9 @@ def _start(connection: socket.socket, request: bytes) -> int:
 
 
 def _pass_on(process: int, number: int, passed: set[int]) -> None:
-    """Send a signal to the process that computes, and tell the run that is above this one.
+    """Send a signal to the process that computes, and notify the run above this process.
 
-    The run answers by SIGINT. That would meet a process that ends already, and is not passed on the first time.
+    The run responds with SIGINT. That would reach a process that is already ending: the first one is not passed on.
     """
     is_answer = (
         number == signal.SIGINT and number not in passed and not passed.isdisjoint(PASSED_ON)
@@ -142,7 +142,7 @@ def _pass_on(process: int, number: int, passed: set[int]) -> None:
 
 
 def _follow(connection: socket.socket, process: int) -> int:
-    """Wait for the end of the process; end by the same signal, or return the same status."""
+    """Wait until the process ends; then end by the same signal, or return the same status."""
     try:
         status = receive_number(connection)
     except OSError:
@@ -158,17 +158,17 @@ def _follow(connection: socket.socket, process: int) -> int:
 
 
 def encode_number(number: int) -> bytes:
-    """Return a number as it is sent."""
+    """Encode a number for sending."""
     return number.to_bytes(NUMBER_BYTES, "big", signed=True)
 
 
 def receive_number(connection: socket.socket) -> int:
-    """Receive a number; an `OSError` where the other side has ended."""
+    """Receive a number; an `OSError` if the other side has ended."""
     return int.from_bytes(receive(connection, NUMBER_BYTES), "big", signed=True)
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Receive so many bytes; an `OSError` where the other side has ended."""
+    """Receive `size` bytes; an `OSError` if the other side has ended."""
     received = b""
     while len(received) < size:
         piece = connection.recv(size - len(received))
@@ -179,16 +179,16 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process; after a failure without the libraries' clean-up, which without memory fails at length."""
+    """End this process; after a failure skip the libraries' clean-up, which fails at length if memory has run out."""
     if status:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):
                 stream.flush()
         os._exit(status)
-    if sys.stdout is None:  # closed by whoever started the command
+    if sys.stdout is None:  # closed by the program that started the command
         sys.exit()
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # its reader has read enough; Python would try again and complain
+    except BrokenPipeError:  # the reader has read enough; Python would retry and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit()

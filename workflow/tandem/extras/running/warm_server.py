@@ -2,14 +2,15 @@
 
     python -m tandem.extras.running.warm_server FOLDER LIFELINE NAME …
 
-Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty stages and more. Two
-servers wait at sockets in FOLDER: one with what every stage imports, and one with torch, transformers and what computes
-with models. A command asks the first one (`warm.py`), which names the second for stages that compute with a model.
+Importing torch and transformers takes a stage four to five seconds of a core, and a run has forty or more stages. Two
+servers wait at sockets in FOLDER: one has imported what every stage imports, the other also torch, transformers and the
+modules that compute with models. A command contacts the first one (`warm.py`), which refers stages that compute with a
+model to the second.
 
 A process that is forked for a command takes over the words, folder, environment, standard files and ignored signals of
-the one that asked, and goes on as if it had begun with them. It is killed when the one that asked ends. Servers end
-when LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended. NAME is of a
-socket: `stages`, and `models` where a stage computes with one.
+the requesting process, and continues as if it had started with them. It is killed when the requesting process ends.
+Servers end when LIFELINE, the end of a pipe, is closed at its other side and the last of their processes has ended.
+NAME is the name of a socket: `stages`, and `models` if a stage computes with a model.
 """
 
 import ctypes
@@ -49,9 +50,9 @@ from tandem.start import run_command
 from tandem.store.job import load, paused_gc
 
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
-_PATIENCE_SECONDS = 10.0  # for a request, which comes in one piece
+_PATIENCE_SECONDS = 10.0  # to wait for a request, which comes in one piece
 _THREADS = "OMP_NUM_THREADS"
-# by stages without and with models
+# for stages without and with models
 _IMPORTED_AT_FIRST_USE = {
     False: ("pyarrow.dataset",),
     True: (
@@ -60,29 +61,29 @@ _IMPORTED_AT_FIRST_USE = {
     ),
 }
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_RESET_PEAK = "5"  # of /proc/self/clear_refs: the peak of memory begins anew
+_RESET_PEAK = "5"  # for /proc/self/clear_refs: reset the peak of memory
 
 
 @contextmanager
 def serve_warm(
     environment: Mapping[str, str], *, computing: bool = True
 ) -> Iterator[dict[str, str]]:
-    """Start the servers for processes with an environment; yield what tells these of them.
+    """Start the servers for processes with an environment; yield the variables by which these find the servers.
 
-    Without `computing` the one with what computes with models is left out: who asks for it begins by itself.
+    Without `computing`, the server of modules that compute with models is left out: its stages begin by themselves.
 
-    They end with the block. Where this process is killed, they end when what they have forked has ended. Only Linux has
-    the files that tell of a process' end; elsewhere, and where the variable is set already, nothing is started, and
+    The servers end with the block. If this process is killed, they end when their forked processes have ended. Only
+    Linux has the files that show a process' end. Elsewhere, or if the variable is set already, nothing is started, and
     commands begin by themselves.
     """
     if not hasattr(os, "pidfd_open") or ADDRESS in environment:
         yield {}
         return
-    # as rules have it: what is compiled is kept
+    # as in rules: compiled code is kept
     inherited = {
         name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
-    # where OpenMP's threads come of others than the main one, for which a forked process sets its own number
+    # number of OpenMP's threads below other threads than the main one; there a forked process sets its own
     inherited[_THREADS] = "1"
     with TemporaryDirectory(prefix="tandem-warm-") as folder:
         lifeline, end = os.pipe()
@@ -96,13 +97,13 @@ def serve_warm(
             yield {ADDRESS: folder}
         finally:
             os.close(end)
-            server.kill()  # and the kernel what it has forked
+            server.kill()  # and the kernel kills its forked processes
             server.wait()
 
 
 @dataclass
 class Request:
-    """What a process asks for that is to end as the one forked for it does."""
+    """A request of a process that will end as the process forked for it ends."""
 
     words: list[str]
     folder: str
@@ -113,13 +114,13 @@ class Request:
 
 
 class WarmServer:
-    """Fork a process for each request at a socket.
+    """Forks a process for each request at a socket.
 
     Args:
         listener: the socket.
-        lifeline: the file whose end says that no more requests are to be taken.
-        process: what decides how a process runs, of this one when it began.
-        computes: whether this server has imported what computes with models.
+        lifeline: the file whose end means that no more requests are to be taken.
+        process: the description of this process, as it was when it began.
+        computes: whether this server has imported the modules that compute with models.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class WarmServer:
         while self._selector.get_map():
             for key, _ in self._selector.select():
                 if self._selector.get_map().get(key.fd) is not key:
-                    continue  # what came before it has closed it
+                    continue  # an earlier event has closed it
                 request: Request | None = key.data()
                 if request is not None:
                     return request
@@ -151,11 +152,11 @@ class WarmServer:
         self._listener.close()
 
     def _accept(self) -> Request | None:
-        """Take a request; return it in the process that is forked for it."""
+        """Take a request; return it in the process that is forked for it, else None."""
         connection, _ = self._listener.accept()
         try:
             request = _receive_request(connection)
-        except (OSError, ValueError):  # it has ended meanwhile, or is no command of ours
+        except (OSError, ValueError):  # the process has ended, or is no Tandem command
             connection.close()
             return None
         refusal = self._refuse(request)
@@ -177,7 +178,7 @@ class WarmServer:
         return None
 
     def _refuse(self, request: Request) -> int | None:
-        """Return why no process of this server is to do what is asked for; None where one is."""
+        """Return why no process of this server may run a request; None if one may."""
         if request.process != self._process:
             return UNLIKE
         kind = kind_of_command(request.words[0]) if request.words else None
@@ -186,7 +187,7 @@ class WarmServer:
         return None
 
     def _watch(self, process: int, connection: socket.socket) -> None:
-        """Say when a process has ended, and kill it where the one that asked for it ends before."""
+        """Report when a process has ended, and kill it if the process that requested it ends before."""
         end = os.pidfd_open(process)
 
         def report() -> None:
@@ -196,16 +197,16 @@ class WarmServer:
                 connection.sendall(encode_number(os.waitstatus_to_exitcode(status)))
             self._selector.unregister(end)
             os.close(end)
-            with suppress(KeyError):  # the one that asked has ended before
+            with suppress(KeyError):  # the requesting process has ended before
                 self._selector.unregister(connection)
             connection.close()
 
         def kill() -> None:
-            """Kill the process and those that it has started: nobody waits for it any more."""
+            """Kill the process and those that it has started: nobody waits for them any more."""
             self._selector.unregister(connection)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(end, signal.SIGKILL)
-                os.killpg(process, signal.SIGKILL)  # which it may not lead yet
+                os.killpg(process, signal.SIGKILL)  # it may not lead its group yet
 
         with suppress(OSError):
             connection.sendall(encode_number(process))
@@ -214,12 +215,12 @@ class WarmServer:
 
 
 def _computes_with_model(kind: Kind, words: Sequence[str]) -> bool:
-    """Return whether a stage's command line names an input that it computes with on a GPU, or a CPU in its place."""
+    """Return whether a stage's command line names an input that it computes with on a GPU, or on a CPU instead."""
     return kind.uses_gpu(read_flags(words, "--in."), read_flags(words, "--run."))
 
 
 def _receive_request(connection: socket.socket) -> Request:
-    """Receive a request; an `OSError` where its process has ended, or says nothing."""
+    """Receive a request; an `OSError` if its process has ended, or sends nothing."""
     connection.settimeout(_PATIENCE_SECONDS)
     header, files, _, _ = socket.recv_fds(connection, NUMBER_BYTES, 3)
     size = int.from_bytes(header, "big", signed=True)
@@ -234,7 +235,7 @@ def _receive_request(connection: socket.socket) -> Request:
 
 
 def take_over(request: Request) -> None:
-    """Make this process what the one that asked for it is."""
+    """Give this process the state of the one that requested it."""
     os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -243,7 +244,7 @@ def take_over(request: Request) -> None:
     for standard, file in enumerate(request.files):
         os.dup2(file, standard)
         os.close(file)
-    # The server's stream was opened on another file, which may be sought in where this one is a pipe.
+    # The server's stream was opened on another file, which may be seekable while this one is a pipe.
     encoding, errors = sys.stdout.encoding, sys.stdout.errors
     sys.stdout = os.fdopen(1, "w", encoding=encoding, errors=errors, closefd=False)
     for stop in _STOPS:
@@ -261,7 +262,7 @@ def take_over(request: Request) -> None:
 
 
 def import_stages(computing: bool) -> None:
-    """Import what the stages run that compute with models, or the others; what is not installed is left out."""
+    """Import the modules of stages that compute with models, or of the others; what is not installed is left out."""
     for kind in KINDS.values():
         if isinstance(kind.run, str) and (kind.env == "models") == computing:
             with suppress(ImportError):
@@ -270,26 +271,26 @@ def import_stages(computing: bool) -> None:
 
 
 def prepare_libraries(computing: bool) -> None:
-    """Have libraries import and compute now what they do at their first use, in each process anew.
+    """Make libraries do now what each process would do anew at their first use.
 
-    Reading a Parquet file imports pandas, where it is installed; loading a model with transformers compiles a thousand
+    Reading a Parquet file imports pandas, if it is installed; loading a model with transformers compiles a thousand
     regular expressions.
     """
     for module in _IMPORTED_AT_FIRST_USE[computing]:
         with suppress(ImportError):
             import_module(module)
     if computing:
-        with suppress(ImportError, AttributeError):  # of another version
+        with suppress(ImportError, AttributeError):  # in another version
             conversions = import_module("transformers.conversion_mapping")
             conversions.get_checkpoint_conversion_mapping("bert")
 
 
 def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
-    """Serve, and in each process that is forked for it run a command; the exit status."""
+    """Serve, and in each process that is forked for a request, run its command; return the exit status."""
     process = describe_process()
     os.environ.pop(ADDRESS, None)
     wait_briefly(os.environ)
-    # Where all processes of a run are told to stop, trainings save their states first: they end with their server.
+    # If all processes of a run get a signal to stop, trainings save their states first; their server must outlive them.
     for number in _STOPS:
         signal.signal(number, signal.SIG_IGN)
     listeners = {name: socket.socket(socket.AF_UNIX) for name in names}
@@ -311,7 +312,7 @@ def main(folder: str, lifeline: int, names: Sequence[str]) -> int:
     if request is None:
         if other > 0:
             os.waitpid(other, 0)
-        if name == STAGES:  # who has made the folder was killed
+        if name == STAGES:  # the process that created the folder was killed
             shutil.rmtree(folder, ignore_errors=True)
         return 0
     take_over(request)

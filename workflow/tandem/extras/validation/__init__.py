@@ -1,1 +1,1 @@
-"""What a training is validated on within itself, and its validations: packages and estimates share them."""
+"""Validation within a training: the data and the measuring. Packages and estimates share them."""

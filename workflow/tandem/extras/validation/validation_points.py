@@ -1,4 +1,4 @@
-"""The validations of a training as its log has them, and which of them decides."""
+"""The validations in a training's log, and which of them decides."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from tandem.training.checkpoints import LogRow
 
 NDCG_CUT = 10
 MEASURE = f"nDCG@{NDCG_CUT}"
-_DEV_ROW = f"dev {MEASURE} ("  # how a validation's row of the log begins; its part follows
+_DEV_ROW = f"dev {MEASURE} ("  # beginning of a validation's row in the log; the part's name follows
 
 
 @dataclass(frozen=True)
 class ValidationPoint:
-    """Hold a validation within a training: the value of each part after so many steps."""
+    """A validation within a training: the value of each part after a number of steps."""
 
     step: int
     values: dict[str, float]
@@ -31,7 +31,7 @@ def log_point(point: ValidationPoint) -> list[LogRow]:
 
 
 def read_points(log: Iterable[LogRow]) -> list[ValidationPoint]:
-    """Return the validations in a log, in its order: the first is of the start."""
+    """Return the validations in a log, in its order; the first is that of the start."""
     values: dict[int, dict[str, float]] = {}
     for step, name, value in log:
         if name.startswith(_DEV_ROW):
@@ -40,20 +40,20 @@ def read_points(log: Iterable[LogRow]) -> list[ValidationPoint]:
 
 
 def choose_point(history: Sequence[ValidationPoint]) -> ValidationPoint:
-    """Return the best validation by the mean over the parts, the first of equals.
+    """Return the best validation by the mean over the parts, the first of equal ones.
 
-    Those at which one part of a joint model is worse than at the start do not count, so that no part loses.
+    Validations at which one part of a joint model is worse than at the start do not count, so that no part loses.
     """
     start = history[0].values
     harmless = []
     for point in history:
         if all(value >= start[part] for part, value in point.values.items()):
             harmless.append(point)
-    return max(harmless, key=lambda point: point.mean)  # of equals, max takes the first
+    return max(harmless, key=lambda point: point.mean)  # max takes the first of equal ones
 
 
 def find_chosen(train: Train, history: Sequence[ValidationPoint]) -> ValidationPoint | None:
-    """Return the validation whose weights become the model; None where the last ones do."""
+    """Return the validation whose weights become the model; None if the final weights do."""
     if train.choose != "dev" or not history:
         return None
     return choose_point(history)

@@ -1,7 +1,7 @@
 """Validation within a training: nDCG@10 on dev queries, or on training queries that are set apart.
 
-As on a reduced corpus (`train.checkpoints`): a dual encoder retrieves from a pool, the passages of all the queries'
-lists and their relevant ones; a cross-encoder re-ranks each query's own list. The values compare steps of one training
+As on the reduced corpus of `train.checkpoints`, a dual encoder retrieves from a pool: the passages of all the queries'
+lists, and their relevant ones. A cross-encoder re-ranks each query's own list. The values compare steps of one training
 and belong in no table.
 """
 
@@ -28,15 +28,15 @@ RowGrades = dict[int, int]  # row of a relevant passage → its grade
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Queries and what their passages are worth.
+    """Queries to validate on, and the grades of their passages.
 
     Attributes:
         batch: the queries and the lists that a cross-encoder re-ranks.
-        grades: of each query.
+        grades: for each query.
         origin: where they come from, in words.
         ordered: whether the lists' order is that of a first stage, which a cross-encoder should improve.
-        left_out: rows of the passages that are no results of each query, shape (queries, most), filled up with -1:
-            itself, and what the qrels exclude. None: there are none.
+        left_out: rows of the passages that cannot be results of each query, shape (queries, most), padded with -1: the
+            query itself, and passages that the qrels exclude. None if there are none.
     """
 
     batch: Batch
@@ -53,7 +53,7 @@ class ValidationSet:
 
     @property
     def as_listed(self) -> float | None:
-        """Return nDCG@10 of the lists as they stand, if their order is a first stage's."""
+        """Return nDCG@10 of the lists in their given order, if that is a first stage's."""
         if not self.ordered:
             return None
         return sum_ndcg(self.batch.passages[:, :NDCG_CUT], self.grades) / len(self.grades)
@@ -93,7 +93,7 @@ def read_validation(
 
 
 def find_grades(data: NumberedCollection, judged: dict[str, int]) -> RowGrades:
-    """Return the relevant passages of a query that the corpus has, by row."""
+    """Return the relevant passages of a query, of those that the corpus has, by row."""
     relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
     rows = data.passages.rows(list(relevant), missing_ok=True)
     return {int(row): grade for row, grade in zip(rows, relevant.values(), strict=True) if row >= 0}
@@ -102,13 +102,13 @@ def find_grades(data: NumberedCollection, judged: dict[str, int]) -> RowGrades:
 def set_apart(
     lists: Lists, positives: Positives, data: NumberedCollection, most: int, seed: int
 ) -> tuple[Lists, ValidationSet | None]:
-    """Set the lists of a tenth of the queries, at most `most`, apart to validate on; the other lists, and these.
+    """Set the lists of a tenth of the queries, at most `most`, apart for validation; return the rest, and these.
 
     A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of its
     known positives.
 
     Returns:
-        The lists that are trained on and the validation; None where there are fewer than two queries.
+        The lists that are trained on, and the validation, which is None if there are fewer than two queries.
     """
     apart = draw_apart(lists, most, seed)
     if not len(apart):
@@ -138,9 +138,9 @@ def set_apart(
 
 
 def draw_apart(lists: Lists, most: int, seed: int) -> Ids:
-    """Return the rows of a tenth of the lists' queries, one to `most`, drawn by `seed`.
+    """Return the rows of lists of a tenth of the queries, at least one and at most `most`, drawn by `seed`.
 
-    None if there is only one query.
+    There are no rows if there is only one query.
     """
     known = np.unique(lists.queries)
     if len(known) < 2:
@@ -159,7 +159,7 @@ def pad_lists(lists: Sequence[Ids]) -> Ids:
 
 
 def _pad_left_out(lists: Sequence[Ids]) -> Ids | None:
-    """Return `pad_lists` of what is left out; None where nothing is."""
+    """Return `pad_lists` of the passages to leave out; None if there are none."""
     return pad_lists(lists) if any(map(len, lists)) else None
 
 
@@ -195,11 +195,11 @@ def take_out(passages: Ids, left_out: Ids) -> Ids:
 def rank_passages(scores: Ids, passages: Ids) -> Ids:
     """Return the ten best passages of each query, shape (queries, at most 10).
 
-    Of equal scores the later stands first: a model that tells nothing apart gains nothing from the lists' order.
+    Of equal scores, the later comes first: a model that distinguishes nothing gains nothing from the lists' order.
 
     Args:
         scores: shape (queries, passages).
-        passages: their rows, -1 where none stands, same shape.
+        passages: their rows, -1 where there is no passage, same shape.
     """
     scores = np.where(passages >= 0, scores, -np.inf)[:, ::-1]
     passages = passages[:, ::-1]
@@ -210,7 +210,7 @@ def rank_passages(scores: Ids, passages: Ids) -> Ids:
 def sum_ndcg(ranked: Ids, grades: list[RowGrades]) -> float:
     """Sum over queries DCG@10 / ideal DCG@10, with DCG = Σ_i grade_i / log2(i + 1) (trec_eval's gains).
 
-    `ranked` are rows of the best passages, shape (queries, at most 10); -1 where none stands.
+    `ranked` are rows of the best passages, shape (queries, at most 10); -1 where there is no passage.
     """
     discounts = 1 / np.log2(np.arange(NDCG_CUT) + 2)
     total = 0.0
