@@ -68,9 +68,9 @@ def run(job: Job[NoiseParams]) -> None:
     Inputs: dataset, run.0, run.1, … (any number, all of `split`).
     Writes duplicates.parquet, summary.json, examples.json and noise.csv (finding, where, count, share).
 
-    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalise_for_equality`. Near
-    duplicates are searched for among distinct texts: the first of equal passages represents all. Passages without a
-    word are neither.
+    Two passages are exact duplicates if their contents (title and text) are the same after
+    `minhash.normalise_for_equality`. Near duplicates are searched for among distinct texts: the first of equal passages
+    represents all. Passages without a word are neither.
     """
     params, runs = job.params, job.many("run")
     sketcher = Sketcher(
