@@ -405,6 +405,8 @@ BESIDE = {
     "empty.tsv": "",
     "bare.tsv": "q1\n",
     "blank.csv": "q1,alpha\n\nq2,gamma\n",
+    "twice.jsonl": '{"_id": "q1", "answers": ["a"]}\n{"_id": "q2", "answers": ["b"]}\n'
+    '{"_id": "q1", "answers": ["c"]}\n',
     "bare.jsonl": '{"_id": "q1", "answers": "alpha"}\n',
     "large.tsv": f"q1\td1\t{2**31}\n",
     "graded.tsv": "query_id\tdoc_id\tgrade\nq1\td1\t0\n",
@@ -457,6 +459,10 @@ WRONG = {
     "an empty line between answers": (
         {"answers": "qrels/blank.csv"},
         "{0}/qrels/blank.csv:2: an empty line; remove it",
+    ),
+    "a query twice among answers": (
+        {"answers": "qrels/twice.jsonl"},
+        "{0}/qrels/twice.jsonl:3: query id 'q1' again, first at {0}/qrels/twice.jsonl:1;",
     ),
     "answers that are no list": (
         {"answers": "qrels/bare.jsonl"},

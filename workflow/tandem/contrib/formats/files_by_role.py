@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 
 from tandem.contrib.formats.files_of_splits import find_by_split
 from tandem.contrib.formats.options import Files
-from tandem.contrib.formats.own_files import JudgedFiles, make_answers, make_passage, read_filled
+from tandem.contrib.formats.own_files import JudgedFiles, iterate_answers, make_passage, read_filled
 from tandem.contrib.formats.readers import get_suffix, read_head
 from tandem.contrib.formats.role_readers import choose_own_reader, count_records
 from tandem.contrib.formats.roles import (
@@ -160,9 +161,8 @@ class OwnFilesSource(JudgedFiles):
                 yield query, doc, relevance, split
 
     def read_answers(self) -> Iterator[Answers]:
-        for path in self._answers:
-            for where, record in read_filled(path, ANSWERS_ROLE, choose_own_reader):
-                yield make_answers(where, record)
+        files = (read_filled(path, ANSWERS_ROLE, choose_own_reader) for path in self._answers)
+        yield from iterate_answers(chain.from_iterable(files))
 
     def _list_texts(self) -> list[tuple[Path, Role]]:
         by_role = (

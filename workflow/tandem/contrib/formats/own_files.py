@@ -1,7 +1,7 @@
 """A user's own files in BEIR's layout; files of judgements and domains are read by the suffixes of their names."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tandem.config.datasets import Dataset
@@ -133,8 +133,7 @@ class BeirQueries(JudgedFiles):
     def read_answers(self) -> Iterator[Answers]:
         if not self._answers:
             return
-        for where, record in read_jsonl(self._answers, ANSWERS_ROLE):
-            yield make_answers(where, record)
+        yield from iterate_answers(read_jsonl(self._answers, ANSWERS_ROLE))
 
     def _list_texts(self) -> list[tuple[Path, Role]]:
         answers = [(self._answers, ANSWERS_ROLE)] if self._answers else []
@@ -180,10 +179,23 @@ def make_passage(where: str, record: JsonObject) -> Passage:
     return read_text(where, record, "id", number=True), title, read_text(where, record, "text")
 
 
-def make_answers(where: str, record: JsonObject) -> Answers:
-    """Return a record as the answers of its query; `where` is its place, for errors."""
-    answers = read_texts(where, "answers", record.get("answers"))
-    return read_text(where, record, "id", number=True), answers
+def iterate_answers(records: Iterable[tuple[str, JsonObject]]) -> Iterator[Answers]:
+    """Yield records as the answers of their queries.
+
+    Args:
+        records: each with its place, for errors.
+    Raises:
+        UserError: no list of texts, or a query that has answers already.
+    """
+    places: dict[str, str] = {}
+    for where, record in records:
+        answers = read_texts(where, "answers", record.get("answers"))
+        query = read_text(where, record, "id", number=True)
+        if query in places:
+            again = f"{where}: query id {query!r} again, first at {places[query]}"
+            raise UserError(f"{again}; every id must be unique")
+        places[query] = where
+        yield query, answers
 
 
 def read_filled(
