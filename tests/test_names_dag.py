@@ -44,7 +44,8 @@ def named(name: str, folder: Path, encoder_folder: Path) -> dict:
         f"{fused}+{name}e",
         f"bm25+{joint}.reranker",
     ]
-    rows = [{"system": run, "run": run} for run in config["systems"]]
+    # as a paper writes formulas: to Snakemake braces are wildcards
+    rows = [{"system": f"{run} $_{{a}}$", "run": run} for run in config["systems"]]
     (folder / f"{name}t.yaml").write_text(
         yaml.safe_dump({**LAYOUT, "rows": [*LAYOUT["rows"], *rows]})
     )

@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
-from tandem.models.learning import freeze_layers
+from tandem.models.learning import freeze_layers, set_dropout
 from tandem.models.tokens import Template
 
 # ALBERT has one layer, which it passes through several times.
@@ -137,3 +137,12 @@ def test_a_decoder_behind_frozen_layers_learns(family, embeddings):
     assert not any(frozen.match(name) for name in learnt)
     with pytest.raises(UserError, match="freeze_layers is 3, but the encoder has 3 layers"):
         freeze_layers(make_encoder_with_decoder(family), 3)
+
+
+def test_dropout_of_attention_is_set_where_a_configuration_has_a_whole_number(family_folder):
+    folder = family_folder("modernbert")
+    config = transformers.AutoConfig.from_pretrained(folder, attention_dropout=0)
+    assert type(config.attention_dropout) is int
+    model = transformers.AutoModel.from_config(config)
+    set_dropout(model, 0.25)
+    assert {layer.attn.attention_dropout for layer in model.layers} == {0.25}

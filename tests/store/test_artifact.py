@@ -91,6 +91,13 @@ def test_an_unfinished_artifact_and_one_of_another_kind_are_refused(stage, tmp_p
         open_artifact(stage.out, "model")
 
 
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_a_damaged_manifest_is_one_line(stage, text):
+    (stage.out / "stage.json").write_text(text)
+    with pytest.raises(UserError, match=r"stage\.json: not valid JSON .*; delete it and run its"):
+        open_artifact(stage.out)
+
+
 def test_a_file_the_manifest_does_not_list_is_refused(stage):
     (stage.out / "c.txt").touch()
     with pytest.raises(UserError, match=r"holds no c\.txt; it holds a\.txt, deep/b\.txt"):

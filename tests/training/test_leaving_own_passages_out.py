@@ -93,14 +93,14 @@ def test_a_query_s_own_passage_is_not_ranked(make_objective):
     assert validate(learner, validation) == expected
 
 
-@pytest.fixture
-def graded(make_job, tmp_path):
+@pytest.fixture(params=[("train", "dev")])
+def graded(make_job, tmp_path, request):
     """The tiny corpus, whose first four passages have these grades of a training query and of a dev query."""
     docs = [row[0] for row in passages()[:4]]
     grades = (1, EXCLUDED, LITERAL_MATCH, 0)
     judged = [
         {"query_id": f"{split}-{SUBJECT}", "doc_id": doc, "relevance": grade, "split": split}
-        for split in ("train", "dev")
+        for split in request.param
         for doc, grade in zip(docs, grades, strict=True)
     ]
     job = make_job("dataset", tmp_path / "graded-0000000001", {"source": "written by a test"})
@@ -120,6 +120,22 @@ def test_neither_an_excluded_passage_nor_a_literal_match_is_a_negative(graded):
     assert positives.look_up(query)[1].tolist() == [0]
     others = positives.without(np.array([query[0] + 1]))
     assert others.mask_known(query, np.arange(5)).tolist() == [[True, True, True, False, False]]
+
+
+@pytest.mark.parametrize("graded", [("train", "dev"), ("dev",)], indirect=True)
+def test_judgements_of_every_split_that_is_learned_from_count(graded):
+    """Training queries may have no judgements, as where their positives are the passages with an answer."""
+    names = [f"{split}-{SUBJECT}" for split in ("train", "dev")]
+    splits = {False: (), True: ("dev",)}
+    for learns_from_dev, further in splits.items():
+        data = NumberedCollection.of(graded, False, *further)
+        train, dev = data.queries.rows(names)
+        lists = Lists(
+            np.array([train, dev]), np.array([0, 1, 2]), np.ones(2, np.int64), np.full(2, 4)
+        )
+        positives = data.list_positives(lists)
+        known = positives.mask_known(np.array([dev]), np.arange(6)).tolist()
+        assert known == [[learns_from_dev] * 3 + [False, True, False]]
 
 
 def test_an_excluded_passage_is_neither_re_ranked_nor_ranked(graded, write_ranked, tmp_path):

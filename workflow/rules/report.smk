@@ -70,7 +70,8 @@ rule report:
     conda:
         DATA
     params:
-        rows=json.dumps(plan.tables.systems()),
+        # as a function: Snakemake would take braces in a system's name for wildcards
+        rows=lambda wildcards: json.dumps(plan.tables.systems()),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
         **BY_PLUGINS,
     resources:

@@ -126,6 +126,11 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
         UserError, match=r"toy\.yaml needs, which was not named; .* --configfile toy\.yaml"
     ):
         run(["gc", "--yes"])
+    # a configuration may have sweeps and no tables
+    (project.root / "results/toy/tables").rename(project.root / "results/toy/sweeps")
+    (project.root / "results/toy/configuration.json").write_text("[]")
+    with pytest.raises(UserError, match=r"toy\.yaml needs, which was not named"):
+        run(["gc", "--yes"])
     with pytest.raises(UserError, match=r"modles"):
         run(["gc", *CONFIG, "--config", "modles={}", "--yes"])
     with pytest.raises(UserError, match="--only is everything; allowed: models, transient"):

@@ -113,6 +113,14 @@ def test_a_file_that_is_none_of_ours_is_passed_over(job, run_command, content):
     assert "loss 0.5" in lines[1]
 
 
+def test_a_job_of_a_dataset_on_another_disk_is_shown(job, project, run_command, tmp_path_factory):
+    job("model/de-0123456789/progress.json", done=1, total=2, unit="steps")
+    moved = tmp_path_factory.mktemp("disk") / "toy"
+    (project.root / "results/toy").rename(moved)
+    (project.root / "results/toy").symlink_to(moved)
+    assert "de-0123456789" in run_command("top")[1][1]
+
+
 def test_nothing_runs_and_nowhere(project, run_command):
     assert run_command("top") == (0, ["no job is running"])
     with pytest.raises(UserError, match="nowhere: no such folder"):

@@ -63,6 +63,17 @@ def test_each_damage_is_named_with_the_command_that_mends_it(chain, project, run
     assert mends.endswith("--configfile mine.yaml")
 
 
+def test_a_dataset_on_another_disk_behind_a_link_is_read_too(
+    chain, project, run_command, tmp_path_factory
+):
+    moved = tmp_path_factory.mktemp("disk") / "toy"
+    (project.root / "results/toy").rename(moved)
+    (project.root / "results/toy").symlink_to(moved)
+    assert run_command("verify") == (0, ["4 artifacts are what their manifests say"])
+    (project.folder(chain["score"]) / "data.txt").write_text("score bm25.tesT")
+    assert faults(run_command) == [("changed", f"{chain['score'].folder}/data.txt")]
+
+
 def test_sizes_alone_are_quick_and_miss_a_flipped_bit(chain, project, run_command):
     (project.folder(chain["score"]) / "data.txt").write_text("score bm25.tesT")
     assert faults(run_command, "--quick") == []

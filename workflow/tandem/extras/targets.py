@@ -269,10 +269,13 @@ def open_scored(scored: Lineage) -> Artifact:
     return find_artifact(scored.scores)
 
 
-def iterate_artifact_folders(root: Path) -> Iterator[Path]:
-    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted; links are skipped.
+def iterate_artifact_folders(root: Path, follow_links: bool = True) -> Iterator[Path]:
+    """Yield folders of artifacts and of pair stores below a folder, or that folder itself, sorted.
 
     An artifact of an unknown kind, such as that of a plugin that is not loaded, counts if it is finished.
+
+    Args:
+        follow_links: also look into folders that are links, such as a dataset's folder on another disk.
     """
     if not root.is_dir():
         configuration = (
@@ -286,7 +289,7 @@ def iterate_artifact_folders(root: Path) -> Iterator[Path]:
     if _is_artifact(root, _is_kind(get_kind(root))):
         yield root
     else:
-        yield from _iterate_below(root, _FOLDER_DEPTH)
+        yield from _iterate_below(root, _FOLDER_DEPTH, follow_links)
 
 
 def _is_kind(name: str) -> bool:
@@ -300,12 +303,12 @@ def _is_artifact(folder: Path, in_kind: bool) -> bool:
     return bool(named) and (in_kind or (folder / MANIFEST).is_file())
 
 
-def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
+def _iterate_below(folder: Path, depth: int, follow_links: bool) -> Iterator[Path]:
     keyed = _is_kind(folder.absolute().name)
     try:
         with os.scandir(folder) as entries:
             paths = sorted(
-                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)
+                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=follow_links)
             )
     except (FileNotFoundError, PermissionError):
         return
@@ -314,7 +317,7 @@ def _iterate_below(folder: Path, depth: int) -> Iterator[Path]:
             yield path
         # a dataset may be named like a kind: its folders are kinds then, not artifacts
         elif depth > 1 and not path.name.startswith(".") and (not keyed or _is_kind(path.name)):
-            yield from _iterate_below(path, depth - 1)
+            yield from _iterate_below(path, depth - 1, follow_links)
 
 
 def list_leftovers(root: Path) -> list[Path]:

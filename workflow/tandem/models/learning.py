@@ -108,5 +108,5 @@ def set_dropout(models: nn.Module, probability: float | None) -> None:
             if isinstance(child, nn.Identity) and "drop" in name and probability:
                 setattr(module, name, nn.Dropout(probability))
         for name, value in list(vars(module).items()):
-            if name.endswith("dropout") and isinstance(value, float):
+            if name.endswith("dropout") and type(value) in (int, float):
                 setattr(module, name, probability)

@@ -169,7 +169,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         raise UserError(
             f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again"
         ) from None

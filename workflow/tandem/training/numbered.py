@@ -10,6 +10,7 @@ from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.models.ragged import Ids, Ragged
 from tandem.store.artifact import Artifact
+from tandem.store.job import load
 from tandem.training.lists import Lists, Positives
 
 
@@ -19,15 +20,17 @@ class NumberedCollection:
 
     Attributes:
         own: row of the passage that has the query's own id and therefore cannot be its result, or -1, shape (queries,).
+        splits: splits from whose queries a model learns, in addition to `train`.
     """
 
     collection: Collection
     passages: IdRows
     queries: IdRows
     own: Ids
+    splits: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, dataset: Artifact, ignore_identical_ids: bool = False) -> Self:
+    def of(cls, dataset: Artifact, ignore_identical_ids: bool = False, *splits: str) -> Self:
         """Number a dataset's passages and queries; with `ignore_identical_ids` a query may be a passage, too."""
         collection = Collection(dataset)
         passages = index_passages(collection)
@@ -35,10 +38,10 @@ class NumberedCollection:
         own = np.full(len(queries), -1)
         if ignore_identical_ids:
             own = passages.rows(queries.all.to_pylist(), missing_ok=True)
-        return cls(collection, passages, queries, own)
+        return cls(collection, passages, queries, own, splits)
 
     def list_positives(self, lists: Lists, texts: Ragged | None = None) -> Positives:
-        """Return the relevant pairs of the train split, together with the lists' positives.
+        """Return the relevant pairs of the queries that are learned from, together with the lists' positives.
 
         The lists may have further positives, found by a judge or by answers. Passages that the corpus lacks are left
         out. Pairs whose grade marks them as neither relevant nor negative are barred.
@@ -46,7 +49,7 @@ class NumberedCollection:
         Args:
             texts: token ids of the corpus' passages.
         """
-        qrels = self.collection.qrels("train")
+        qrels = load("extras.judgements:read_learned_judgements")(self.collection, *self.splits)
         queries, passages = self._number_pairs(qrels, lambda grade: grade > 0)
         barred = self._number_pairs(qrels, lambda grade: grade in (EXCLUDED, LITERAL_MATCH))
         listed_queries, listed_passages = lists.list_positives()

@@ -92,7 +92,8 @@ def train_in(job: ModelJob, world: World, loop: type[TrainingLoop] = TrainingLoo
     train = job.params.train
     use_workers(job.execution.workers)
     ignored = bool(job.inputs["candidates"].params.get("ignore_identical_ids"))
-    data = NumberedCollection.of(job.inputs["dataset"], ignored)
+    splits = load("extras.judgements:list_learned_splits")(job)
+    data = NumberedCollection.of(job.inputs["dataset"], ignored, *splits)
     drawn = read_training_lists(job)
     budget = Budget(
         job.execution.micro_tokens,

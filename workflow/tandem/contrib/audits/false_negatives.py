@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
 from tandem.contrib.audits.options import FalseNegativesParams, JudgeLlmParams
-from tandem.contrib.audits.sheets import read_judgements, write_pool_sheets
+from tandem.contrib.audits.sheets import write_pool_sheets
 from tandem.data import statistics
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.columns import DatasetNames
@@ -25,6 +25,7 @@ from tandem.data.rows import IdRows, index_passages, index_queries
 from tandem.data.runs import iter_rows, require_run_split, require_split_queries
 from tandem.data.splits import draw_subset
 from tandem.errors import UserError
+from tandem.extras.judgements import read_judgements
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.base import Json

@@ -18,12 +18,13 @@ from tandem.contrib.audits.agreement import measure_agreement
 from tandem.contrib.audits.false_negatives import read_run
 from tandem.contrib.audits.options import JudgeLlmParams
 from tandem.contrib.audits.relabel import SheetAnswers, describe_changes
-from tandem.contrib.audits.sheets import FILLED_BY, SHEET_COLUMNS, read_judgements
+from tandem.contrib.audits.sheets import FILLED_BY, SHEET_COLUMNS
 from tandem.data import tables
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, join_contents
 from tandem.data.rows import IdRows, index_passages
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
+from tandem.extras.judgements import read_judgements
 from tandem.extras.language_models.answers import count_at_once, open_answers
 from tandem.extras.language_models.prompts import (
     CHAT,

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import warn
 from tandem.contrib.audits.options import FalseNegativesParams, RelabelParams, list_decisive_files
 from tandem.contrib.audits.packages import ReviewSummary, read_accepted
-from tandem.contrib.audits.sheets import Pair, read_judgements, read_verdicts
+from tandem.contrib.audits.sheets import Pair, read_verdicts
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
+from tandem.extras.judgements import read_judgements
 from tandem.extras.unchanged_files import require_unchanged
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.artifact import Artifact

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tandem.data import tables
-from tandem.data.collection import LITERAL_MATCH, QRELS, Collection
+from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.errors import UserError
 from tandem.extras.report.page import FOLDERS, cut_text, render_template
 from tandem.extras.spreadsheets import (
@@ -168,12 +167,3 @@ def read_verdicts(path: Path, require: Require) -> tuple[dict[Pair, bool], set[P
             both = f"{doc} for query {query} is {here} here and {there} in row {first}"
             raise UserError(f"{where}: {both}; keep one of the rows")
     return verdicts, machine_made
-
-
-def read_judgements(collection: Collection, split: str) -> dict[str, dict[str, int]]:
-    """Read query id → document id → relevance of a split, in file order; empty if there are no judgements.
-
-    A dataset of questions with answers has no qrels.
-    """
-    splits = pq.read_table(collection.artifact.path(QRELS), columns=["split"])["split"].unique()
-    return collection.qrels(split) if split in splits.to_pylist() else {}

@@ -14,6 +14,7 @@ from tandem.extras import targets
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations
+from tandem.extras.view_owners import RECORD
 from tandem.plan.dataset_stages import dataset
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import MANIFEST
@@ -77,7 +78,8 @@ def collect_garbage(
         raise UserError(f"{targets.RESULTS}: no such folder here; run gc where Snakemake is run")
     if yes:
         refuse_locked()
-        others = sorted(folder.parent.name for folder in targets.RESULTS.glob("*/tables"))
+        owned = [*targets.RESULTS.glob("*/tables"), *targets.RESULTS.glob(f"*/{RECORD}")]
+        others = sorted({path.parent.name for path in owned})
         if others and not any(configuration.files for configuration in configurations):
             files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
             what = f"{targets.RESULTS}/{others[0]} shows what {files} needs, which was not named"
@@ -151,7 +153,7 @@ def find_spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
 
 def find_unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
     """Yield the folders of results/ that no configuration needs; folders where a job is running are left out."""
-    for folder in targets.iterate_artifact_folders(results):
+    for folder in targets.iterate_artifact_folders(results, follow_links=False):
         kind = targets.get_kind(folder)
         if kind not in KINDS and kind not in _GROUP_BY_STORE:
             continue  # of a plugin that no configuration names: its need is unknown

@@ -130,7 +130,8 @@ def _read_local(root: Path) -> Iterator[str]:
         raise UserError(
             f"{root}: no such folder; run top where Snakemake is run, or name its results"
         )
-    for folder, inner, names in os.walk(root):
+    # also into a dataset's folder that is a link; the depth ends a circle of links
+    for folder, inner, names in os.walk(root, followlinks=True):
         depth = len(Path(folder).relative_to(root).parts)
         inner[:] = [
             name for name in inner if not name.startswith(".") and depth < _FOLDER_DEPTH - 1

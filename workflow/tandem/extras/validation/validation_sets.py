@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 
 from tandem.data.runs import iter_rows
+from tandem.extras.judgements import read_learned_judgements
 from tandem.extras.validation.validation_points import NDCG_CUT
 from tandem.models.ragged import Ids
 from tandem.store.artifact import Artifact
@@ -115,7 +116,7 @@ def set_apart(
         return lists, None
     known, first = np.unique(lists.queries, return_index=True)
     held = lists.select(first[np.searchsorted(known, apart)])
-    qrels = data.collection.qrels("train")
+    qrels = read_learned_judgements(data.collection, *data.splits)
     tops = []
     grades_of_queries = []
     left_out = []
