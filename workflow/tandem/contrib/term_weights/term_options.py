@@ -76,7 +76,7 @@ class SeismicIndex(SeismicBuild, SeismicSearch, TermIndex):
 
 
 ExactTermIndex = FrequencyIndex | PrunedIndex
-"""The indexes that transform the weights of passages before an exact search multiplies them."""
+"""What an exact search makes of the weights of passages before it multiplies them."""
 
 
 class TermWeightsParams(EmbeddingsParams):
