@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.stages.retrieval import EmbeddingsParams, RunParams
 
 METADATA = "artifact.metadata"  # in the folder of a checkpoint of Stanford's ColBERT
-ID_NUMBERS = 2  # numbers of a row, after its vector, that hold a token's id: see `same_token.join_digits`
+ID_NUMBERS = 2  # numbers after a row's vector that hold a token's id: see `same_token.join_digits`
 
 
 class Markers(Section):
@@ -44,7 +44,9 @@ class Multi(TokenRows):
 
     type: Literal["multi"] = Field("multi", description="which representation it is")
     dim: int | None = Field(
-        128, ge=1, description="numbers in a token's vector, from a new linear layer; null: no layer"
+        128,
+        ge=1,
+        description="numbers in a token's vector, from a new linear layer; null: no layer",
     )
     query_tokens: int | None = Field(
         32,
@@ -102,7 +104,9 @@ class CoilVectors(Unpooled, TokenRows):
     type: Literal["coil"] = Field("coil", description="which representation it is")
     dim: int = Field(32, ge=1, description="numbers in a token's vector, from a new linear layer")
     cls_dim: int | None = Field(
-        768, ge=1, description="numbers in the whole text's vector, from its first token; null: none"
+        768,
+        ge=1,
+        description="numbers in the whole text's vector, from its first token; null: none",
     )
 
     unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")

@@ -27,7 +27,7 @@ def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False)
     axis = passages.dim() - 3
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
     blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
-    if torch.is_grad_enabled() and len(blocks) > 1:  # products are recomputed in the backward pass, not kept
+    if torch.is_grad_enabled() and len(blocks) > 1:  # recompute products instead of keeping them
         parts = [
             checkpoint(_compute_block, queries, block, same_token, use_reentrant=False)
             for block in blocks

@@ -141,7 +141,10 @@ class SpadeTerms(Terms):
         2, ge=1, description="entries of the vocabulary that each token of a passage adds"
     )
     share: float = Field(
-        0.3, ge=0, le=1, description="of the expansion in a weight; the rest: the passage's own tokens"
+        0.3,
+        ge=0,
+        le=1,
+        description="of the expansion in a weight; the rest: the passage's own tokens",
     )
 
     unused: ClassVar[tuple[str, ...]] = (

@@ -71,8 +71,7 @@ def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
 
 
 def _describe_weights(folder: Path, path: Path, **known: str) -> Json:
-    """Return how texts are weighed, as options of `representation: sparse`; `path` is the configuration of the pooling.
-    """
+    """Return how texts are weighed, as options of `representation: sparse`; `path` is the pooling's configuration."""
     config = read_model_json(path)
     library = read_optional(folder / LIBRARY)
     read_similarity(folder, library, "dot")

@@ -237,8 +237,7 @@ class SparseRetrieval(retrieve.Retrieval):
     def _select_best(
         self, queries: csr_array, inverted: csr_array, ranks: Array, batch: slice
     ) -> Array:
-        """Call `select_best` for a copy of some queries, so that a thread holds only the queries that it searches for.
-        """
+        """Call `select_best` for a copy of some queries, so that a thread holds only the queries it searches for."""
         return select_best(queries[batch], inverted, ranks, self.depth, self.passages.temperature)
 
 
