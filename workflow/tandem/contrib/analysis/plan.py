@@ -155,7 +155,7 @@ class AnalysisView(View):
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
     def _choose_joint_model(self) -> str:
-        """Return `rocketqav2`, else the first joint model behind the configuration's own runs, else any other."""
+        """Return `rocketqav2`, else the first joint model behind the configuration's own runs, else any joint model."""
         models = self.plan.settings.models
         names = ["rocketqav2", *self._trained_models(), *models]
         for name in names:
