@@ -312,7 +312,7 @@ class StretchSearch:
         self.keys[queries] = merged.topk(self.depth, dim=1).values
 
     def _score(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Return the scores of pairs, float32, as `score_vector_pairs` computes them; a query's pairs are consecutive."""
+        """Return the scores of pairs, float32, equal to `score_vector_pairs`; a query's pairs are consecutive."""
         if not query.is_cuda:
             return self._score_by_threads(query.numpy(), row.numpy(), stretch)
         return self._score_on_device(query, row, stretch)
