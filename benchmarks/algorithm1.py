@@ -2,9 +2,10 @@
 
     python benchmarks/algorithm1.py search.train.json search.dev.json
 
-DuReader's annotators marked the documents that they took an answer from (`is_selected`); its files name in each the
-paragraph that says most of it (`most_related_para`). A line by tabs for each unit and threshold: how many passages are
-positive by Algorithm 1, how many hold such a paragraph, and how many of each are of both sorts.
+DuReader's annotators marked the documents from which they took an answer (`is_selected`). In each of these, its files
+name the paragraph that is most related to the answer (`most_related_para`). The script prints a line for each unit and
+threshold, with columns separated by tabs: how many passages are positive by Algorithm 1, how many contain such a
+paragraph, how many are both, and the shares of both among the latter and the former.
 """
 
 import json
@@ -20,7 +21,7 @@ LENGTH = DuReader2(source="dureader2").passage_characters
 
 
 def read_documents(paths: list[Path]) -> list[tuple[list[str], list[tuple[list[str], int | None]]]]:
-    """Return each question's answers, and its documents' paragraphs with the number of the one marked by people."""
+    """Return each question's answers, and each document's paragraphs with the number of the one that people marked."""
     questions = []
     for path in paths:
         for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n"):
@@ -80,7 +81,7 @@ def compare(
     unit: str,
     threshold: float,
 ):
-    """Return the counts of one setting; recall and precision are of the passages that people marked."""
+    """Return the counts of one setting; recall and precision refer to the passages that people marked."""
     entry = DuReader2(source="dureader2", unit=unit, threshold=threshold)
     positive = marked = both = without = 0
     for answers, documents in questions:

@@ -1,12 +1,13 @@
-"""The whole graph on a generated collection with MS MARCO's numbers, and what each stage took beside its estimate.
+"""The whole graph on a generated collection of MS MARCO's size, and each stage's costs next to their estimates.
 
     python benchmarks/at_scale.py FOLDER [--share 0.01] [--cores 2] [--hardware cpu] [--out FILE]
 
-FOLDER gets the collection, two small networks and the configuration `at_scale.yaml`; run it again and Snakemake goes on
-where it was. `--share 1` has 8,841,823 passages, 50,000 of 502,939 training queries and 6,980 dev queries. An encoder
-without layers (the mean of 64 numbers a word) and a cross-encoder of one layer stand for the networks: what is measured
-is everything else. The judge of the denoised lists scores those of a tenth of the training queries. `--out` writes the
-table as Markdown: seconds, peak memory and bytes of each stage, each with measured ÷ estimated for `--hardware`.
+The script writes the collection, two small networks and the configuration `at_scale.yaml` into FOLDER. If it is run
+again, Snakemake resumes. `--share 1` has 8,841,823 passages, 50,000 of 502,939 training queries and 6,980 dev queries.
+An encoder without layers (the mean of 64 numbers per word) and a cross-encoder of one layer take the place of real
+networks, so that everything else is measured. The judge of the denoised lists scores the lists of a tenth of the
+training queries. `--out` writes the table as Markdown: seconds, peak memory and bytes of each stage, each with
+measured ÷ estimated for `--hardware`.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from tandem.store.artifact import MANIFEST
 
 ROOT = Path(__file__).parents[1]
 PASSAGES, TRAIN, USED, DEV = 8_841_823, 502_939, 50_000, 6_980
-SIZE = 64  # numbers a word
+SIZE = 64  # numbers per word
 HEAD = (
     "stage",
     "seconds",
@@ -50,7 +51,7 @@ LAYOUT = {
 
 
 def main() -> None:
-    """Generate what is not there, run the graph, print the table."""
+    """Generate missing inputs, run the graph, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "folder", type=Path, help="where collection, networks and configuration are or will be"
@@ -98,7 +99,7 @@ def prepare(folder: Path, share: float) -> None:
 
 
 def network(folder: Path, layers: int) -> None:
-    """A BERT with random weights whose words are the collection's."""
+    """Write a BERT with random weights and the collection's words as its vocabulary."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -127,7 +128,7 @@ def network(folder: Path, layers: int) -> None:
 
 
 def settings(folder: Path, share: float) -> dict[str, Any]:
-    """The configuration: BM25, a dual encoder, a cross-encoder, a denoised dual encoder, their fusion, two indexes."""
+    """Return the configuration: BM25, two dual encoders (one denoised), a cross-encoder, a fusion and two indexes."""
     counts = {
         name: round(n * share)
         for name, n in (("passages", PASSAGES), ("train", TRAIN), ("dev", DEV))
@@ -171,7 +172,7 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
         },
         "recipes": [],
         "models": {
-            # those of config/config.yaml
+            # without the models of config/config.yaml
             **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),
             "m_d0": dual,
             "m_c": {
@@ -193,13 +194,13 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
             "k": [10, 100],
             "indexes": ["graph", "ivf_pq"],
         },
-        # a sixth of the default's work
+        # a sixth of the work of the default graph
         "indexes": {"graph": {"type": "hnsw", "m": 16, "ef_construction": 64}},
     }
 
 
 def lines(configuration: Path, machine: str) -> list[str]:
-    """The table: one line a stage, upstream first."""
+    """Return the lines of the table: one for each stage, upstream first."""
     plan = FullPlan(gathered([configuration], ROOT), ROOT)
     hardware = Hardware.load(ROOT / "config/hardware", machine)
     stages = upstream_first([*list_table_stages(plan), plan.tradeoffs()])

@@ -1,6 +1,6 @@
 """The other backends of sentence-transformers, and 8 bits: further peers of `encoding.py` and `reranking.py`.
 
-The Python that runs one has optimum-intel and optimum-onnx. A model is converted once, before the clock runs.
+The Python that runs such a peer has optimum-intel and optimum-onnx. A model is converted once, before the clock starts.
 """
 
 import shutil
@@ -13,14 +13,14 @@ import torch
 
 SIDES = ("OpenVINO", "OpenVINO-int8", "ONNX-fp32", "ONNX-int8", "torch-int8")
 
-# SentenceTransformer or CrossEncoder, with the model's greatest length set
+# opens a SentenceTransformer or CrossEncoder, and sets its greatest length
 Load = Callable[..., Any]
 
 
 def list_sides(
     ours: Callable[[Path, str], int], count_by: Callable[[str, Path, str], int]
 ) -> dict[str, Callable[[Path, str], int]]:
-    """Return the work of each side, as `turns.Work` has it; `count_by` does that of a peer by its name."""
+    """Return the sides of a `turns.Work`: ours and the peers; `count_by` does the work of the peer of a name."""
     sides = {"ours": ours}
     for name in ("peer", *SIDES):
         sides[name] = partial(count_by, name)
@@ -30,15 +30,15 @@ def list_sides(
 def open_converted(
     load: Load, model: Path, folder: Path, side: str, precision: str, texts: Callable[[], list[Any]]
 ) -> Any:
-    """Return a model as a side computes it.
+    """Return a model that computes with the backend of a side.
 
     Args:
         load: (folder, further keywords of sentence-transformers) → model.
         model: the folder of the model.
-        folder: where converted models are kept.
+        folder: the folder of converted models.
         side: OpenVINO, OpenVINO-int8, ONNX-fp32, ONNX-int8 or torch-int8.
-        precision: of OpenVINO, fp32 or bf16; the others have one of their own.
-        texts: what OpenVINO's 8 bits are calibrated on, as the tokenizer takes it.
+        precision: of OpenVINO, fp32 or bf16; the other backends have a fixed precision.
+        texts: returns the texts with which OpenVINO's 8 bits are calibrated, in the form that the tokenizer takes.
     """
     if side == "OpenVINO":
         hint = {"fp32": "f32", "bf16": "bf16"}[precision]
@@ -59,7 +59,7 @@ def open_converted(
 
 
 def convert(load: Load, model: Path, folder: Path, backend: str) -> Path:
-    """Return the folder of the model as a backend reads it; the first call converts it."""
+    """Return the folder of the model in a backend's format; the first call converts the model."""
     converted = folder / backend
     if not converted.is_dir():
         load(model, backend=backend).save_pretrained(str(converted))
@@ -69,7 +69,7 @@ def convert(load: Load, model: Path, folder: Path, backend: str) -> Path:
 def quantise_openvino(
     load: Load, source: Path, model: Path, texts: Callable[[], list[Any]]
 ) -> Path:
-    """Return the folder in int8, weights and activations, as OpenVINO's own tools do it, calibrated on 300 texts."""
+    """Return the model's folder in int8, weights and activations, by OpenVINO's own tools, calibrated on 300 texts."""
     converted = source.with_name("openvino-int8")
     if converted.is_dir():
         return converted
@@ -96,7 +96,7 @@ def quantise_openvino(
 
 
 def quantise_onnx(source: Path) -> Path:
-    """Return the folder in int8: weights, and activations by their range within each product."""
+    """Return the model's folder in int8: weights, and activations scaled by their range in each product."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     converted = source.with_name("onnx-int8")

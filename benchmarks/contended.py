@@ -1,20 +1,20 @@
-"""How fast work goes beside other programs on the same cores, by how its idle threads wait.
+"""Speed of work next to other programs on the same cores, by the way in which its idle threads wait.
 
     python benchmarks/contended.py [--only train faiss blas] [--busy 0 1 2] [--rounds N] [--seconds S]
                                    [--way NAME=VARIABLE=VALUE[,…] …] [--intel LIBIOMP5.SO] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. A process for each way of waiting does the same work on two
-threads whenever it is its turn; a round has them take turns beside no, one and two busy programs, in another order each
-time, and medians of the rounds are compared. A busy program is a training on two threads of which nobody has set how it
-waits; between the turns it is stopped. The ways: `ours`, what Tandem sets (`tandem.cluster.threads`), against longer
-or shorter spinning by GNU's OpenMP (`10,000` and `300` turns of its loop), `passive` (OpenMP's word for sleeping at
-once) and `unset`, what the libraries do by themselves. Of each, steps a second; the processor's milliseconds a step,
-which other work on the machine disturbs least; and the share of the idle rate that is left beside busy programs. The
-machine must have nothing else to do.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. For each way of waiting, a process does the
+same work on two threads when it is its turn. In a round, the processes take turns next to no, one and two busy
+programs, in a different order each time. Medians over the rounds are compared. A busy program is a training on two
+threads with the libraries' default way of waiting; it is stopped between the turns. The ways are `ours`, Tandem's
+setting (`tandem.cluster.threads`); longer or shorter spinning by GNU's OpenMP (`10,000` and `300` turns of its loop);
+`passive` (OpenMP's word for sleeping at once); and `unset`, the libraries' default. For each, the script measures the
+steps per second; the processor's milliseconds per step, which other work on the machine disturbs least; and the share
+of the idle rate that is left next to busy programs. The machine must be idle otherwise.
 
 The work: `train`, steps of two transformer layers of 384 with 8 texts of 64 tokens, fp32 (OpenMP, by torch); `faiss`,
 exact search for 64 queries among 20,000 vectors of 384 (OpenMP, by FAISS); `blas`, products of 384 × 384 matrices and
-pauses between them (OpenBLAS, by numpy). `--intel` has torch's OpenMP replaced by Intel's, of the package intel-openmp.
+pauses between them (OpenBLAS, by numpy). `--intel` replaces torch's OpenMP by Intel's, from the package intel-openmp.
 """
 
 import argparse
@@ -45,14 +45,14 @@ WAYS = {
     "unset": {},
 }
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-SETTLE = 0.5  # seconds after a busy program goes on or stops
+SETTLE = 0.5  # seconds after a busy program continues or stops
 NOTE = """`python benchmarks/contended.py`: {threads} threads, medians of {rounds} rounds of {seconds:g} s. {runtime}
 Load of the machine by other work before it began: {load:.1f}. Ours is `ours` ({ours}); the peer is named in the
 line."""
 
 
 def train() -> Callable[[], object]:
-    """Steps of a small encoder."""
+    """Return a function that does a training step of a small encoder."""
     import torch
     from torch import nn
 
@@ -74,7 +74,7 @@ def train() -> Callable[[], object]:
 
 
 def faiss() -> Callable[[], object]:
-    """Exact searches."""
+    """Return a function that does an exact search."""
     import faiss
     import numpy as np
 
@@ -86,7 +86,7 @@ def faiss() -> Callable[[], object]:
 
 
 def blas() -> Callable[[], object]:
-    """Products of matrices, each followed by some work in Python."""
+    """Return a function that computes products of matrices, each followed by some work in Python."""
     import numpy as np
 
     matrix = np.random.default_rng(0).normal(size=(384, 384)).astype(np.float32)
@@ -102,7 +102,7 @@ WORK = {"train": train, "faiss": faiss, "blas": blas}
 
 
 def answer(step: Callable[[], object]) -> None:
-    """Do steps for as many seconds as each line of standard input says; print steps a second, processor s a step."""
+    """Do steps for the seconds in each line of standard input; print steps per second, processor seconds per step."""
     step()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -115,7 +115,7 @@ def answer(step: Callable[[], object]) -> None:
 
 
 def processor() -> float:
-    """Seconds that this process has computed, in all threads."""
+    """Return the processor seconds of this process, over all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
@@ -129,7 +129,7 @@ def disturb(step: Callable[[], object]) -> None:
 
 
 class Child:
-    """A process of this script, to be used as a context: `--answer WORK` or `--disturb WORK`."""
+    """A process of this script (`--answer WORK` or `--disturb WORK`), used as a context manager."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         inherited = {
@@ -151,38 +151,38 @@ class Child:
         self.process.wait()
 
     def read(self) -> str:
-        """The next line that the process prints."""
+        """Return the next line that the process prints."""
         return self.process.stdout.readline().strip()
 
     def measure(self, seconds: float) -> list[float]:
-        """Steps a second and processor seconds a step."""
+        """Return steps per second and processor seconds per step."""
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
         return json.loads(self.read())
 
     def stop(self) -> None:
-        """Have it hold."""
+        """Stop the process until `go_on`."""
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Have it go on."""
+        """Let the process continue."""
         self.process.send_signal(signal.SIGCONT)
 
 
 @dataclass
 class Figures:
-    """Rates and processor seconds by way and number of busy programs, a value a round."""
+    """Rates and processor seconds by way and number of busy programs, one value per round."""
 
     rates: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     processor: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
     def add(self, way: str, busy: int, rate: float, seconds: float) -> None:
-        """Note what was measured of a way in a round."""
+        """Add the measurements of a way in a round."""
         self.rates.setdefault((way, busy), []).append(rate)
         self.processor.setdefault((way, busy), []).append(seconds)
 
     def lines(self, name: str) -> list[str]:
-        """`ours` against every other way, then the share of the idle rate that each way keeps."""
+        """Return the lines: `ours` against every other way, then the share of the idle rate that each way keeps."""
         rates = {key: statistics.median(values) for key, values in self.rates.items()}
         spent = {key: 1000 * statistics.median(values) for key, values in self.processor.items()}
         ways = list(dict.fromkeys(way for way, _ in rates))
@@ -211,7 +211,7 @@ class Figures:
 def compare(
     name: str, ways: dict[str, dict[str, str]], counts: list[int], rounds: int, seconds: float
 ) -> Figures:
-    """Measure one kind of work."""
+    """Return the measurements of one kind of work."""
     figures, names = Figures(), list(ways)
     with ExitStack() as opened:
         sides, others = {}, []
@@ -236,13 +236,13 @@ def compare(
 
 
 def parse_way(text: str) -> tuple[str, dict[str, str]]:
-    """`300=GOMP_SPINCOUNT=300,KMP_BLOCKTIME=0` → its name and its variables."""
+    """Return the name and the variables of a way such as `300=GOMP_SPINCOUNT=300,KMP_BLOCKTIME=0`."""
     name, _, variables = text.partition("=")
     return name, dict(pair.split("=", 1) for pair in variables.split(",") if pair)
 
 
 def main() -> None:
-    """Print the figures, and write them into a file where one is named."""
+    """Print the figures, and write them into a file if one is named."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

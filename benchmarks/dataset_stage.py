@@ -2,9 +2,10 @@
 
     python benchmarks/dataset_stage.py [--quick] [--passages N…] [--folder FOLDER] [--out FILE]
 
-Each measurement is a process of its own; one line each, by tabs: what, ours, peer, ratio, unit. `--quick` takes 20 and
-80 thousand passages in place of 1 and 4 million. Without `--folder` the collections are generated in a temporary
-folder and removed; 4 million passages take 3 GB. `--out` writes the figures as Markdown too, with the machine.
+Each measurement is a process of its own and has a line, separated by tabs: what, ours, peer, ratio, unit. `--quick`
+takes 20 and 80 thousand passages instead of 1 and 4 million. Without `--folder`, the collections are generated in a
+temporary folder and removed; 4 million passages take 3 GB. `--out` also writes the figures as Markdown, with the
+machine.
 """
 
 import argparse
@@ -35,7 +36,7 @@ two threads; where its seconds are its processor's, other work on the machine le
 
 
 def ours(form: str, folder: Path) -> int:
-    """Run the stage on a folder; the number of passages."""
+    """Run the stage on a folder; return the number of passages."""
     from tandem.data.dataset import run
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
@@ -48,7 +49,7 @@ def ours(form: str, folder: Path) -> int:
 
 
 def peer(form: str, folder: Path) -> int:
-    """Iterate over the same passages with ir_datasets, keeping nothing; their number."""
+    """Iterate over the same passages with ir_datasets, without storing them; return their number."""
     import ir_datasets
     from ir_datasets.datasets.base import Dataset
     from ir_datasets.formats import JsonlDocs, TsvDocs
@@ -76,7 +77,7 @@ def measure(who: str, form: str, folder: Path) -> Measured:
 
 
 def measured(who: str, form: str, folder: str) -> str:
-    """What `measure` reads: the figures of this process as JSON."""
+    """Return the figures of this process as JSON, for `measure`."""
     started = time.perf_counter()
     passages = {"ours": ours, "peer": peer}[who](form, Path(folder))
     seconds = time.perf_counter() - started
@@ -84,8 +85,8 @@ def measured(who: str, form: str, folder: str) -> str:
 
 
 def compare(sizes: Iterable[int], folder: Path) -> Iterator[str]:
-    """The lines of all measurements, as they come."""
-    from generated import generate  # here alone, as what it imports would count in what is measured
+    """Yield the lines of all measurements, as they are made."""
+    from generated import generate  # not at the top: its imports would count in the measurements
 
     measurements: dict[str, list[Measured]] = {form: [] for form in PARAMS}
     for size in sizes:
@@ -101,7 +102,7 @@ def compare(sizes: Iterable[int], folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Generate, measure, print."""
+    """Generate the collections, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20 and 80 thousand passages")
     parser.add_argument(

@@ -1,11 +1,11 @@
-"""What 8 bits would cost an encoder's vectors and save of its time, with a scale of its own for each token.
+"""The loss in an encoder's vectors by 8 bits with a scale for each token, and the time that these would save.
 
     python benchmarks/eight_bits.py [--encoder FOLDER] [--texts 500] [--tokens 1024] [--seconds 3]
 
-A scale for each token, unlike one for each batch, keeps vectors independent of what they are batched with. Weights have
-a scale for each output. For all linear layers, for those of attention and for the two wide ones: the cosine with fp32
-of vectors whose other layers stay in fp32, and the time of the layers' products in bf16 over that of finding scales,
-rounding, PyTorch's product of 8 bits and scaling back.
+A scale for each token, unlike one for each batch, keeps vectors independent of the other texts in their batch. Weights
+have a scale for each output. The script measures all linear layers, those of attention, and the two wide ones: the
+cosine of the vectors with those in fp32, if all other layers stay in fp32; and the time of the layers' products in bf16
+divided by the time of 8 bits, which is that of finding scales, rounding, PyTorch's 8-bit product and scaling back.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
 BATCH = 32
-LARGEST = 127  # of 8 bits with a sign, so that zero is in the middle
+LARGEST = 127  # of 8 bits with a sign; the least is -127, so that zero is in the middle
 
 
 class EightBits(nn.Module):
@@ -34,7 +34,7 @@ class EightBits(nn.Module):
         weight = layer.weight.detach().float()
         self.in_features = layer.in_features
         self.scale = weight.abs().amax(1) / LARGEST
-        # inputs by outputs, as the product takes it
+        # shape (inputs, outputs), as the product needs it
         self.weight = (weight / self.scale[:, None]).round().to(torch.int8).t().contiguous()
         self.bias = layer.bias.detach().float()
 
@@ -61,7 +61,7 @@ CHOICES: dict[str, Callable[[nn.Linear], bool]] = {
 
 
 def replace_layers(module: nn.Module, chosen: Callable[[nn.Linear], bool]) -> None:
-    """Have the chosen linear layers within a module compute in 8 bits."""
+    """Replace the chosen linear layers of a module by layers that compute in 8 bits."""
     for name, child in module.named_children():
         if not isinstance(child, nn.Linear):
             replace_layers(child, chosen)

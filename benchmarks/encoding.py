@@ -3,9 +3,9 @@
     python benchmarks/encoding.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
                                   [--also OpenVINO=PYTHON OpenVINO-int8=PYTHON ONNX-fp32=PYTHON ...]
 
-What the lines say: benchmarks/turns.py. Ours is the two stages as they are: they read Parquet, and write token ids and
-blocks of fp16 vectors with their checksums. The differences are those of the vectors before they are rounded to fp16.
-Further peers: `backends.py`.
+For the meaning of the lines, see benchmarks/turns.py. Ours is the two stages as they are: they read Parquet, and write
+token ids and blocks of fp16 vectors with their checksums. The differences are those of the vectors before they are
+rounded to fp16. `backends.py` has further peers.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tandem.models.device import device
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-LENGTHS = {"query_length": 30, "passage_length": 126}  # with special tokens 32 and 128
+LENGTHS = {"query_length": 30, "passage_length": 126}  # 32 and 128 with special tokens
 NOTE = """`python benchmarks/encoding.py`: {count:,} passages of {texts}, at most 128 tokens; all-MiniLM-L6-v2, unless
 `--encoder` names another; ours and the peer in turn, medians of {rounds} rounds. Ours tokenises, encodes and writes as
 the stages do; the peer, `SentenceTransformer.encode` with its defaults, keeps its vectors in memory."""
 
 
 def params(precision: str) -> dict[str, object]:
-    """Of the stage `embeddings`, a batch as large as suits the device."""
+    """Return the parameters of the stage `embeddings`, with a batch size that suits the device."""
     budget = 4096 if device().type == "cpu" else 32768
     return {"side": "passages", "block": 16384, "batch_tokens": budget, "precision": precision}
 
 
 def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
-    """So many passages, with a query each."""
+    """Write `count` passages, with a query for each."""
     stages.prepare(folder, encoder, "dual", count, 1, made_up)
 
 
 def ours(folder: Path, precision: str) -> int:
-    """Both stages."""
+    """Run both stages; return the number of passages."""
     from tandem.models import tokenisation
     from tandem.retrieval import encode
 
@@ -53,17 +53,17 @@ def ours(folder: Path, precision: str) -> int:
 
 
 def read_passages(folder: Path) -> list[str]:
-    """Return the texts that the peers encode, from memory into memory."""
+    """Return the texts that the peers encode; their input and output stay in memory."""
     return [group[0] for group in stages.texts(folder).passages]
 
 
 def locate_model(folder: Path) -> Path:
-    """Return the folder of the model, as sentence-transformers reads it."""
+    """Return the folder of the model that sentence-transformers reads."""
     return stages.place(folder, "model") / "dual/shared"
 
 
 def load(folder: Path, **options: object) -> SentenceTransformer:
-    """Return the model in a folder, which reads 128 tokens."""
+    """Return the model in a folder, with a greatest length of 128 tokens."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), **options)
@@ -97,7 +97,7 @@ def encode_by(folder: Path, side: str, precision: str) -> torch.Tensor:
 
 
 def count_by(side: str, folder: Path, precision: str) -> int:
-    """Do the work of a peer."""
+    """Do the work of a peer; return the number of passages."""
     return len(encode_by(folder, side, precision))
 
 
@@ -120,7 +120,7 @@ def encode_by_ours(folder: Path, precision: str) -> torch.Tensor:
 
 
 def difference(folder: Path, precision: str) -> float:
-    """Return the largest difference of a vector's component, ours from the peer's in fp32."""
+    """Return the largest difference between a component of our vectors and of the peer's in fp32."""
     expected = encode_by_peer(folder, "fp32").float().cpu()
     return float((encode_by_ours(folder, precision) - expected).abs().max())
 

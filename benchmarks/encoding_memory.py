@@ -2,10 +2,10 @@
 
     python benchmarks/encoding_memory.py [--quick] [--passages N…] [--dtype int8] [--out FILE]
 
-The stage as it is, on generated token ids, by an encoder without layers: minutes instead of hours, and reading, keeping
-and writing are the same. Each size is a process of its own; one line each, by tabs: what, peak MiB, nothing (there is
-no peer), how many times that of the smallest, unit. `--quick` takes 20, 40 and 80 thousand passages. `--out` writes the
-figures as Markdown too, with the machine.
+The script runs the stage as it is, on generated token ids and with an encoder without layers: this takes minutes
+instead of hours, and reading, storing and writing are the same. Each size is a process of its own and has a line,
+separated by tabs: what, peak MiB, nothing (there is no peer), the ratio to the smallest size, unit. `--quick` takes 20,
+40 and 80 thousand passages. `--out` also writes the figures as Markdown, with the machine.
 """
 
 import argparse
@@ -35,7 +35,7 @@ encoder without layers; vectors of {hidden} numbers as {dtype}. The largest coll
 
 
 def model(folder: Path) -> dict[str, object]:
-    """The artifact `model`; its tokenizer's digest and template, as the stage `tokens` records them."""
+    """Write the artifact `model`; return its tokenizer's digest and template, as the stage `tokens` records them."""
     from transformers import BertTokenizer
 
     from tandem.contrib.pretraining.options import VocabularyParams
@@ -58,7 +58,7 @@ def model(folder: Path) -> dict[str, object]:
 
 
 def passages(count: int) -> Iterator[list[np.ndarray]]:
-    """Token ids of so many passages, a block at a time; a smaller collection begins a larger one."""
+    """Yield token ids of `count` passages, a block at a time; a larger collection begins with a smaller one."""
     for first in range(0, count, BLOCK):
         rng = np.random.default_rng([1, first])
         ends = rng.integers(4, LONGEST + 1, BLOCK).cumsum()
@@ -67,7 +67,7 @@ def passages(count: int) -> Iterator[list[np.ndarray]]:
 
 
 def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
-    """The artifacts `dataset`, of which only the number of passages matters, and `tokens`; mean tokens of a passage."""
+    """Write the artifacts `dataset` (only its size matters) and `tokens`; return the mean tokens of a passage."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -90,7 +90,7 @@ def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
 
 
 def measured(folder: Path, dtype: str) -> float:
-    """Run the stage in this process; its peak memory in MiB."""
+    """Run the stage in this process; return its peak memory in MiB."""
     from tandem.retrieval.encode import run
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
@@ -110,7 +110,7 @@ def measured(folder: Path, dtype: str) -> float:
 
 
 def measure(folder: Path, dtype: str) -> float:
-    """The same in a process of its own."""
+    """Return `measured` of a process of its own."""
     command = [sys.executable, __file__, "--measure", str(folder), dtype]
     done = subprocess.run(command, capture_output=True)
     if done.returncode:
@@ -119,7 +119,7 @@ def measure(folder: Path, dtype: str) -> float:
 
 
 def main() -> None:
-    """Generate, measure, print."""
+    """Generate the inputs, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="20, 40 and 80 thousand passages")
     parser.add_argument(

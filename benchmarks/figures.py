@@ -1,4 +1,4 @@
-"""Figures of a benchmark as lines by tabs (what, ours, peer, ratio, unit) and as a Markdown table with the machine."""
+"""Figures of a benchmark, as lines separated by tabs (what, ours, peer, ratio, unit) and as a Markdown table."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ VERSIONS = ("torch", "transformers", "sentence-transformers", "ir_datasets", "py
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the work itself, without starting Python; processor seconds and peak MiB of the whole process."""
+    """Seconds of the work, without the start of Python; processor seconds and peak MiB of the whole process."""
 
     passages: int
     seconds: float
@@ -22,7 +22,7 @@ class Measured:
 
 
 def comparison(name: str, ours: Measured, peer: Measured) -> list[str]:
-    """Throughput, processor time and memory of both on the same passages."""
+    """Return lines with throughput, processor time and memory of both sides on the same passages."""
     assert ours.passages == peer.passages
     pairs = (
         ("throughput", ours.passages / ours.seconds, peer.passages / peer.seconds, 0, "passages/s"),
@@ -36,7 +36,7 @@ def comparison(name: str, ours: Measured, peer: Measured) -> list[str]:
 
 
 def linearity(name: str, small: Measured, large: Measured) -> list[str]:
-    """How many times longer the larger collection took, by the clock and by the processor."""
+    """Return lines that state how many times longer the larger collection took, by the clock and by the processor."""
     between = f"{name} {large.passages:,} against {small.passages:,}"
     unit = f"linear is {large.passages / small.passages:.3g}"
     times = (
@@ -47,7 +47,7 @@ def linearity(name: str, small: Measured, large: Measured) -> list[str]:
 
 
 def gpus() -> str:
-    """Names of the GPUs that CUDA programs see here, as `nvidia-smi` has them, and a semicolon; nothing without any."""
+    """Return the names of the GPUs that CUDA programs see, from `nvidia-smi`, and a semicolon; empty without GPUs."""
     if shutil.which("nvidia-smi") is None:
         return ""
     listed = subprocess.run(
@@ -57,7 +57,7 @@ def gpus() -> str:
 
 
 def machine() -> str:
-    """GPUs, processor, cores and versions."""
+    """Return a description of GPUs, processor, cores and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
         (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
@@ -70,7 +70,7 @@ def machine() -> str:
 
 
 def markdown(title: str, note: str, lines: list[str]) -> str:
-    """The lines as a table, below what was measured and where."""
+    """Return the lines as a Markdown table, below a title, the note and the machine."""
     rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
     head = "| what | ours | peer | ratio | unit |\n|---|--:|--:|--:|---|\n"
     return f"# {title}\n\n{note}\n\n{machine()}\n\n{head}{rows}"

@@ -1,8 +1,9 @@
 """A generated collection of any size: passages as long as those of MS MARCO, in a BEIR folder and as TSV.
 
-Words are drawn by Zipf's law from a vocabulary of made-up ones, some with accents, quotes and commas. Every block of
-passages has its own seed, so that the same size gives the same bytes and a larger collection starts with a smaller one.
-A query is the rarest words of its one positive and the two that it begins with, so that what finds it can be checked.
+Words are drawn by Zipf's law from a vocabulary of made-up words, some with accents, quotes and commas. Every block of
+passages has its own seed, so that the same size has the same bytes and a larger collection starts with a smaller one. A
+query consists of the rarest words of its one positive and of the two words at its beginning, so that results can be
+checked.
 """
 
 import json
@@ -17,12 +18,12 @@ import pyarrow.compute as pc
 BLOCK = 10_000
 WORDS, QUERIES = 50_000, 6_980
 RARE, FIRST = 4, 2  # words of a query
-LENGTH_SHAPE, LENGTH_SCALE, LONGEST = 4.0, 14.0, 400  # gamma: 56 words on average
+LENGTH_SHAPE, LENGTH_SCALE, LONGEST = 4.0, 14.0, 400  # gamma distribution: 56 words on average
 LETTERS = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
 
 
 def vocabulary() -> list[str]:
-    """Made-up words, the frequent ones short; five characters with the space on average, weighted by frequency."""
+    """Return made-up words; frequent ones are short. Weighted by frequency, a word with its space has 5 characters."""
     rng = np.random.default_rng(0)
     lengths = 2 + rng.poisson(np.log2(2 + np.arange(WORDS)) / 2.6)
     letters = LETTERS[np.minimum(rng.exponential(6, lengths.sum()).astype(int), 25)]
@@ -34,13 +35,13 @@ def vocabulary() -> list[str]:
 
 
 def escaped(words: list[str]) -> list[str]:
-    """The words as they stand inside a JSON string."""
+    """Return the words as they are written inside a JSON string."""
     return [json.dumps(word, ensure_ascii=False)[1:-1] for word in words]
 
 
 def draws(passages: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Per block: number of its first passage, where each passage starts among the drawn words (one more for the end),
-    and the numbers of those words."""
+    """Yield for each block the number of its first passage, where each passage starts among the drawn words (with one
+    more for the end), and the numbers of those words."""
     weights = 1 / (np.arange(WORDS) + 2.7)
     below = np.cumsum(weights / weights.sum())
     for first in range(0, passages, BLOCK):
@@ -57,10 +58,10 @@ def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = No
     BEIR folder, and corpus.tsv and queries.tsv.
 
     Args:
-        folder: where.
-        passages: how many.
-        queries: how many of each split, spread evenly over the passages; by default those of MS MARCO's small dev set,
-            as the split `test`. At most half as many as passages, all splits together.
+        folder: the collection's folder.
+        passages: number of passages.
+        queries: number of queries of each split, spread evenly over the passages; by default as many as MS MARCO's
+            small dev set has, as the split `test`. All splits together have at most half as many as there are passages.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     words = vocabulary()
@@ -99,11 +100,11 @@ def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = No
                     texts.write(f"{own}\t{text}\n")
                     records.write(json.dumps({"_id": own, "text": text}, ensure_ascii=False) + "\n")
                     qrels[split].write(f"{own}\t{row}\t1\n")
-    (folder / "queries.jsonl.part").rename(folder / "queries.jsonl")  # last: where it is, all is
+    (folder / "queries.jsonl.part").rename(folder / "queries.jsonl")  # last: all others then exist
 
 
 def planted(passages: int, queries: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Per split the passages that are a query's positive, ascending; none is so twice."""
+    """Return for each split the passages that are a query's positive, ascending; no passage occurs twice."""
     count = sum(queries.values())
     if count > passages // 2:
         raise SystemExit(f"{count:,} queries are more than half of {passages:,} passages")
@@ -113,18 +114,18 @@ def planted(passages: int, queries: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 
 def query_of(passage: np.ndarray, words: list[str]) -> str:
-    """The query of a passage of word numbers: its first words and its rarest, which have the largest numbers."""
+    """Return the query of a passage of word numbers: its first words and its rarest, which have the largest numbers."""
     rarest = np.unique(passage)[-RARE:]
     return " ".join(words[word] for word in [*passage[:FIRST], *rarest])
 
 
 def _texts(words: pa.Array, starts: np.ndarray, drawn: np.ndarray) -> pa.Array:
-    """The drawn words of each passage, joined by spaces."""
+    """Return the drawn words of each passage, joined by spaces."""
     return pc.binary_join(
         pa.ListArray.from_arrays(pa.array(starts), words.take(pa.array(drawn))), " "
     )
 
 
 def _lines(*parts: pa.Array | str) -> bytes:
-    """Bytes of all lines, each the parts one after the other."""
+    """Return the bytes of all lines; each line is the concatenation of the parts."""
     return b"".join(pc.binary_join_element_wise(*parts, "").cast(pa.binary()).to_pylist())

@@ -2,8 +2,8 @@
 
     python benchmarks/generation.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
 
-What the lines say: benchmarks/turns.py. The generator is a T5 with the encoder's vocabulary that has learned for some
-steps to write the passages' queries; both are greedy. The peer takes the passages in their order.
+For the meaning of the lines, see benchmarks/turns.py. The generator is a T5 with the encoder's vocabulary, trained for
+some steps to write the passages' queries; both sides decode greedily. The peer takes the passages in their order.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ transformers on batches of 64 passages, keeps its texts in memory."""
 
 
 def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
-    """So many passages, and the generator."""
+    """Write `count` passages and the generator."""
     from tandem.contrib.generation.starting import run_new
     from tandem.contrib.generation.train import run
     from tandem.store.job import Job
@@ -53,7 +53,7 @@ def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
 
 
 def generated(folder: Path, precision: str) -> list[dict]:
-    """The rows of ours."""
+    """Return the rows that our stage writes."""
     from tandem.contrib.generation import texts
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
@@ -68,12 +68,12 @@ def generated(folder: Path, precision: str) -> list[dict]:
 
 
 def ours(folder: Path, precision: str) -> int:
-    """Tokens that were written."""
+    """Return the number of tokens that our stage generates."""
     return sum(row["tokens"] for row in generated(folder, precision))
 
 
 def theirs(folder: Path, precision: str) -> list[torch.Tensor]:
-    """The peer's tokens of each passage."""
+    """Return the peer's tokens for each passage."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     source = stages.place(folder, "train_generator") / "hf"
@@ -98,12 +98,12 @@ def theirs(folder: Path, precision: str) -> list[torch.Tensor]:
 
 
 def peer(folder: Path, precision: str) -> int:
-    """Tokens that were written, without padding."""
+    """Return the number of tokens that the peer generates, without padding."""
     return sum(int((row != 0).sum()) for row in theirs(folder, precision))
 
 
 def difference(folder: Path, precision: str) -> float:
-    """Share of the texts that are not the peer's in fp32."""
+    """Return the share of our texts that differ from the peer's in fp32."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(stages.place(folder, "train_generator") / "hf")

@@ -1,11 +1,12 @@
-"""Joint training and encoding of BERT-base on one device: queries and passages a second, and the share of its peak.
+"""Joint training and encoding with BERT-base on one device: queries and passages per second, and the share of its peak.
 
     python benchmarks/gpu.py [--quick] [--list 128] [--queries 8] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. A joint step is RocketQAv2's: 8 queries with 128 passages each,
-MS MARCO's lengths, both models BERT-base with random weights, bf16. The peer is a plain loop with a micro-batch per
-query, padded to its longest text. `MFU` is model operations a second (2 per weight and token and attention, backward
-twice the forward) over the measured peak of large matrix products. `--quick` takes a tiny model and runs anywhere.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. A joint step is RocketQAv2's: 8 queries with
+128 passages each, MS MARCO's lengths, both models BERT-base with random weights, bf16. The peer is a plain loop with a
+micro-batch per query, padded to its longest text. `MFU` is the model's operations per second (2 per weight and token,
+plus attention; the backward pass counts as twice the forward pass), divided by the measured peak of large matrix
+products. `--quick` takes a tiny model and runs anywhere.
 """
 
 import argparse
@@ -40,12 +41,12 @@ WAYS = {
     "packed": Execution(attention="packed", compile="never"),
     "packed, compiled": Execution(attention="packed", compile="always"),
 }
-BLOCK = 16_384  # passages that are encoded, as many as a block of the stage has
+BLOCK = 16_384  # passages that are encoded: as many as in a block of the stage
 NOTE = "`python benchmarks/gpu.py`: medians over steps, after as many that are not counted."
 
 
 def encoder_of(shape: EncoderShape, into: Path) -> Path:
-    """A BERT of this shape with random weights, and the pinned encoder's tokenizer."""
+    """Write a BERT of this shape with random weights and the pinned encoder's tokenizer; return its folder."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
@@ -60,7 +61,7 @@ def encoder_of(shape: EncoderShape, into: Path) -> Path:
 
 
 def median(step: Callable[[int], None], count: int) -> float:
-    """Seconds of a step, after as many that are not counted."""
+    """Return the median seconds of `count` steps, after as many steps that are not counted."""
     taken = []
     for number in range(2 * count):
         began = time.perf_counter()
@@ -72,13 +73,13 @@ def median(step: Callable[[int], None], count: int) -> float:
 
 
 def peak(size: int) -> float:
-    """TFLOP/s of a product of two square matrices in bf16."""
+    """Return the TFLOP/s of a product of two square matrices in bf16."""
     a, b = (torch.randn(size, size, device=device(), dtype=torch.bfloat16) for _ in range(2))
     return 2 * size**3 / median(lambda _: torch.mm(a, b).sum(), 5) / 1e12
 
 
 def operations(shape: EncoderShape, goal: Objective, queries: int, size: int) -> float:
-    """Floating-point operations of a joint step over the first lists."""
+    """Return the floating-point operations of a joint step over the first lists."""
     q, p = (
         float(len(side.ids)) / len(side) for side in (goal.tokens.queries, goal.tokens.passages)
     )
@@ -89,8 +90,8 @@ def operations(shape: EncoderShape, goal: Objective, queries: int, size: int) ->
 def joint_ours(
     folder: Path, examples: Examples, way: Execution, budget: Budget, count: int
 ) -> tuple[float, Objective]:
-    """Seconds of a step of ours."""
-    # as the training loop is, which takes a slower backward pass of attention on CUDA
+    """Return the seconds of our step, and the objective."""
+    # as in the training loop, which uses a slower backward pass of attention on CUDA
     make_deterministic()
     goal, lists = objective("joint", folder, examples, "bf16", budget, way)
     optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
@@ -98,7 +99,7 @@ def joint_ours(
     batch = Batch(lists.queries, lists.passages.reshape(-1, size))
 
     def step(number: int) -> None:
-        """One optimizer step on all lists."""
+        """Do one optimizer step on all lists."""
         optimizer.zero_grad(set_to_none=True)
         goal.models.train()
         goal.backward(batch, Seeds((0, number)))
@@ -108,7 +109,7 @@ def joint_ours(
 
 
 def joint_peer(folder: Path, examples: Examples, count: int) -> float:
-    """Seconds of a step of the plain loop."""
+    """Return the seconds of a step of the plain loop."""
     models = joint_models(folder)
     learning = [
         p for name, model in models.items() if name != "tokenizer" for p in model.parameters()
@@ -117,7 +118,7 @@ def joint_peer(folder: Path, examples: Examples, count: int) -> float:
     queries, size = len(examples.queries), len(examples.passages[0])
 
     def step(_: int) -> None:
-        """One optimizer step on all lists, a query at a time."""
+        """Do one optimizer step on all lists, a query at a time."""
         optimizer.zero_grad(set_to_none=True)
         for query in range(queries):
             with autocast("bf16"):
@@ -129,8 +130,8 @@ def joint_peer(folder: Path, examples: Examples, count: int) -> float:
 
 
 def encoding(folder: Path, examples: Examples, way: Execution, budget: int, count: int) -> float:
-    """Passages a second."""
-    torch.use_deterministic_algorithms(False)  # trainings alone set it
+    """Return the passages encoded per second."""
+    torch.use_deterministic_algorithms(False)  # only trainings set it
     tokenizer = load_tokenizer(folder)
     texts, template = (
         ragged(tokenizer, [text for group in examples.passages for text in group]),
@@ -141,7 +142,7 @@ def encoding(folder: Path, examples: Examples, way: Execution, budget: int, coun
     accelerate(model, way, budget, "bf16", training=False)
 
     def step(_: int) -> None:
-        """All passages, as the stage `embeddings` computes a block."""
+        """Encode all passages as the stage `embeddings` computes a block."""
         encode_all(model, "passage", texts, template, "bf16", budget, torch.float16)
 
     return len(texts) / median(step, count)
@@ -162,7 +163,7 @@ def main() -> None:
     lines = []
 
     def tell(name: str, ours: float, peer: float | None, unit: str) -> None:
-        """Print a line, and keep it."""
+        """Print a line and store it."""
         other = "\t\t" if peer is None else f"\t{peer:,.2f}\t{ours / peer:.2f}"
         lines.append(f"{name}\t{ours:,.2f}{other}\t{unit}")
         print(lines[-1], flush=True)

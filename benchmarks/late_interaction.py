@@ -1,12 +1,13 @@
-"""Late interaction through a compressed index: share of the exact top ten against milliseconds, beside fast-plaid.
+"""Late interaction through a compressed index, compared with fast-plaid: share of the exact top ten by milliseconds.
 
     python benchmarks/late_interaction.py CONFIG... --system colbert@two_bits --plaid PYTHON --folder FOLDER
                                           [--bits 2] [--queries 200] [--threads 1] [--out FILE]
 
-Snakemake makes what is missing of the system: vectors of tokens and an index. FOLDER gets the same vectors for
-fast-plaid (PyLate's index), whose PYTHON is that of an environment of its own, and its indexes, one for each number of
-bits. Both search for the same queries, one at a time, on so many threads; the exact top is ours, MaxSim of all
-stored vectors. `codes` decides by the index's codes, `stored` by the stored vectors of what the index proposes.
+Snakemake makes the missing artifacts of the system: vectors of tokens and an index. The same vectors are written into
+FOLDER for fast-plaid (PyLate's index), which runs with PYTHON, of an environment of its own, and builds an index in
+FOLDER for each number of bits. Both sides search for the same queries, one at a time, on `--threads` threads. The exact
+top is ours, by MaxSim of all stored vectors. With `codes`, the index's codes decide; with `stored`, the stored vectors
+of the passages that the index proposes.
 """
 
 import argparse
@@ -34,8 +35,8 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job
 
 PEER = Path(__file__).with_name("late_interaction_peer.py")
-LISTS = (4, 16, 32, 64)  # searched of ours, for each token of a query
-# times the depth: tokens that the index is asked for, and passages that are scored
+LISTS = (4, 16, 32, 64)  # lists of our index that are searched for each token of a query
+# times the depth: tokens that the index returns, and passages that are scored
 FACTORS = (2, 10)
 PASSAGES_PER_BLOCK = 4096
 HEAD = ("side", "index", "asked for", "bytes", "build, s", "ms a query", f"of the top {TOP}")
@@ -43,7 +44,7 @@ HEAD = ("side", "index", "asked for", "bytes", "build, s", "ms a query", f"of th
 
 @dataclass(frozen=True)
 class Line:
-    """A way to search, and what it gave."""
+    """A way to search, and its measurements."""
 
     side: str
     index: str
@@ -67,7 +68,7 @@ class Line:
 
 
 def write_vectors(vectors: maxsim.MappedTexts, texts: Array, folder: Path, name: str) -> None:
-    """Write vectors of texts' tokens as one array, float16, and where each text's rows begin and end."""
+    """Write vectors of texts' tokens as one float16 array, and the bounds of each text's rows."""
     lengths = np.diff(vectors.offsets)[texts]
     offsets = np.concatenate([[0], lengths.cumsum()])
     np.save(folder / f"{name}_offsets.npy", offsets)
@@ -114,7 +115,7 @@ def measure_ours(
 def measure_peer(
     options: argparse.Namespace, count: int, exact: list[Array], texts: Array
 ) -> Iterator[Line]:
-    """Yield a line for each way to search the peer's indexes; `texts` are its passages by our numbers."""
+    """Yield a line for each way to search the peer's indexes; `texts` maps its passages to our numbers."""
     threads = options.threads
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), threads)
     environment = os.environ | {name: str(value) for name, value in limits.items()}
@@ -180,7 +181,7 @@ def main() -> None:
     )
     print("\n".join(lines), flush=True)
     ours = measure_ours(search, inputs["index"], queries, exact, options.threads)
-    # our run ranks passages by their names: numbers of `passages` become ranks
+    # our results are the ranks of passages' names, so numbers in `passages` become ranks
     ranks = search.order.ranks[passages]
     peer = measure_peer(options, len(queries), exact, ranks)
     for measured in itertools.chain(ours, peer):

@@ -1,10 +1,10 @@
-"""The side of fast-plaid in `late_interaction.py`, run by the Python of an environment that has it: numpy, torch alone.
+"""The side of fast-plaid in `late_interaction.py`, run by the Python of its environment; needs only numpy and torch.
 
     PYTHON benchmarks/late_interaction_peer.py FOLDER QUERIES DEPTH BITS…
 
-FOLDER has `passages.npy` and `queries.npy`, float16 vectors of tokens end to end, and `…_offsets.npy`. A line of JSON
-for each way to search: bits, lists that are probed, passages that are scored, bytes, seconds to build, milliseconds,
-and the passages found for each query. An index that is there is not built again.
+FOLDER has `passages.npy` and `queries.npy`, float16 vectors of tokens end to end, and `…_offsets.npy`. The script
+prints a line of JSON for each way to search: bits, lists that are probed, passages that are scored, bytes, seconds to
+build, milliseconds, and the passages found for each query. An existing index is not built again.
 """
 
 import itertools

@@ -1,11 +1,11 @@
-"""What the training loop spends outside the models, and what is padding.
+"""The time that the training loop spends outside the models, and the share of padding.
 
     python benchmarks/loop.py [--quick] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. `overhead` is the share of the wall time of a training that is
-spent outside the encoders' forward passes, backward passes and optimizer steps, with an encoder of two layers, where it
-weighs most. `padding` is the share of computed tokens that are padding, for steps with MS MARCO's lengths; the peer
-pads batches of the same number of texts, in the order they come, to their longest.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. `overhead` is the share of a training's wall
+time outside the encoders' forward passes, backward passes and optimizer steps. It is measured with an encoder of two
+layers, where it matters most. `padding` is the share of computed tokens that are padding, for steps with MS MARCO's
+lengths; the peer pads batches of the same number of texts, in their given order, to their longest text.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SHAPES = ((96, 128), (8, 128), (32, 8), (32, 2))  # queries of a step, passages 
 
 @dataclass
 class Clock:
-    """Seconds spent in calls that were wrapped; calls within wrapped calls count once."""
+    """The seconds spent in wrapped calls; wrapped calls within wrapped calls count once."""
 
     seconds: float = 0.0
     inside: bool = False
@@ -44,7 +44,7 @@ class Clock:
         called = getattr(owner, name)
 
         def timed(*words: Any, **named: Any) -> Any:
-            """The method, timed unless it is called by another timed one."""
+            """Call the method, and time it unless another timed method has called it."""
             if self.inside:
                 return called(*words, **named)
             self.inside, began = True, time.perf_counter()
@@ -58,7 +58,7 @@ class Clock:
 
 
 def two_layers(into: Path) -> Path:
-    """The first two layers of the pinned encoder, with its tokenizer."""
+    """Write the first two layers of the pinned encoder with its tokenizer; return their folder."""
     from training import default_encoder
     from transformers import AutoModel
 
@@ -70,7 +70,7 @@ def two_layers(into: Path) -> Path:
 
 
 def overhead(what: str, folder: Path, steps: int) -> str:
-    """The share of wall time outside forward, backward and optimizer step."""
+    """Return the line with the share of wall time outside forward pass, backward pass and optimizer step."""
     queries, size = STEP[what]
     examples = make(load_tokenizer(folder), (steps + 2) * queries, size)
     objective(what, folder, examples, "fp32", Budget())  # imports
@@ -93,7 +93,7 @@ def overhead(what: str, folder: Path, steps: int) -> str:
 
 
 def padding() -> Iterator[str]:
-    """The share of padding in steps of different shapes, of texts and of pairs."""
+    """Yield lines with the share of padding in steps of different shapes, for texts and for pairs."""
     rng = np.random.default_rng(0)
     for queries, size in SHAPES:
         passages, query_lengths = (
@@ -118,7 +118,7 @@ def padding() -> Iterator[str]:
 
 
 def _padded(batches: list[Any], multiple: int) -> float:
-    """The share of padding in batches that are padded to their longest, up to a multiple."""
+    """Return the share of padding in batches that are padded to their longest text, up to a multiple."""
     computed = sum(len(rows) * -(-int(rows.max()) // multiple) * multiple for rows in batches)
     return 1 - sum(int(rows.sum()) for rows in batches) / computed
 

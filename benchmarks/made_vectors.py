@@ -1,4 +1,4 @@
-"""Made-up vectors around centres, and embeddings of them as the stage `embeddings` leaves them."""
+"""Made-up vectors around centres, and embeddings of these in the form that the stage `embeddings` writes."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +17,7 @@ CENTRES, BLOCK = 2000, 16384
 
 
 def vectors(count: int, dimension: int, seed: int) -> Any:
-    """fp16 vectors of length 1 around centres that every seed has, shape (count, dimension)."""
+    """Return fp16 vectors of length 1 around centres that all seeds share, shape (count, dimension)."""
     centres = np.random.default_rng(0).standard_normal((CENTRES, dimension), np.float32)
     rng = np.random.default_rng([1, seed])
     points = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal(
@@ -27,13 +27,13 @@ def vectors(count: int, dimension: int, seed: int) -> Any:
 
 
 def write_block(folder: Path, count: int, dimension: int, number: int) -> None:
-    """Make and write one block of so many passages' vectors."""
+    """Make and write one block of the vectors of `count` passages."""
     size = min(BLOCK, count - number * BLOCK)
     np.save(folder / name_block(number), vectors(size, dimension, 1000 + number))
 
 
 def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
-    """An artifact of so many passages' vectors, made and written block by block, by a process on each core."""
+    """Return an artifact of the vectors of `count` passages, written block by block, by a process on each core."""
     job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
     with writing(job) as draft, ProcessPoolExecutor(os.cpu_count()) as processes:
         numbers = range(-(-count // BLOCK))

@@ -1,12 +1,12 @@
 """Processor seconds of planning sweeps: `python benchmarks/planning.py [--out FILE.md] [points …]`, 200 and 1000.
 
-A sweep over the joint model's learning rate on the embedded default, two systems at every point. For each number of
-points: the plan alone, `snakemake -n sweep_lr` with everything to do, and the same with nothing to do. For the last
-one every file that a job declares is made, empty, and Snakemake itself writes its record of each job
-(.snakemake/metadata), as if the job had run. `--folder` keeps the folder of each sweep, to look into.
+The sweep goes over the joint model's learning rate on the embedded default, with two systems at every point. The script
+measures, for each number of points, only the plan, `snakemake -n sweep_lr` with everything to do, and the same with
+nothing to do. For the last one, it creates every file that a job declares, empty, and Snakemake writes its record of
+each job (.snakemake/metadata), as if the job had run. `--folder` keeps the folder of each sweep for inspection.
 
-Seconds are user and system time of the process: on a machine with other work the clock says little. Snakemake's own
-start-up is `snakemake -n statistics` on the same configuration without a sweep.
+Seconds are user and system time of the process, since the clock is unreliable on a machine with other work. Snakemake's
+own start-up is measured by `snakemake -n statistics` on the same configuration without a sweep.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tandem.extras.plan import FullPlan  # noqa: E402
 
 SYSTEMS = ["rocketqav2.retriever", "rocketqav2.retriever+rocketqav2.reranker"]
 PARTS = ("csv", "md", "json", "html", "svg")  # what rule sweep makes
-# A dry run of Snakemake that has it record every job as finished, as soon as it has its graph.
+# A dry run in which Snakemake records every job as finished, as soon as it has built its graph.
 RECORD = """
 import sys
 from snakemake.cli import main
@@ -62,13 +62,13 @@ HEAD = (
 
 
 def sweep(points: int) -> dict[str, object]:
-    """`sweeps:` with one of so many points."""
+    """Return `sweeps:` with one sweep of `points` points."""
     grid = {"models.rocketqav2.train.lr": [1e-5 + at * 1e-8 for at in range(points)]}
     return {"lr": {"grid": grid, "systems": SYSTEMS}}
 
 
 def planned(sweeps: dict[str, object]) -> tuple[float, FullPlan]:
-    """Processor seconds of a plan, and the plan."""
+    """Return the processor seconds of a plan, and the plan."""
     config = gathered([], ROOT) | {"sweeps": sweeps}
     started = time.process_time()
     plan = FullPlan(config, ROOT)
@@ -78,7 +78,7 @@ def planned(sweeps: dict[str, object]) -> tuple[float, FullPlan]:
 def snakemake(
     folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", "snakemake")
 ) -> tuple[float, str]:
-    """Processor seconds of a run of Snakemake in a folder, and what it printed."""
+    """Return the processor seconds of a run of Snakemake in a folder, and its output."""
     options = ("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params")
     line = [
         sys.executable,
@@ -105,7 +105,7 @@ def snakemake(
 
 
 def finish(folder: Path, plan: FullPlan) -> None:
-    """Make every declared file of the sweep's jobs, and have Snakemake record the jobs as done."""
+    """Create every declared file of the sweep's jobs, and let Snakemake record the jobs as done."""
     files = [stage.manifest for stage in plan.stages.values()]
     files += [f"results/sweeps/lr.{part}" for part in PARTS]
     points = folder / "results/sweeps/lr.points"
@@ -119,7 +119,7 @@ def finish(folder: Path, plan: FullPlan) -> None:
 
 
 def measured(points: int, folder: Path) -> list[str]:
-    """A line of the table."""
+    """Return a line of the table."""
     seconds, plan = planned(sweep(points))
     folder.mkdir(parents=True, exist_ok=True)
     config_file = folder / "config.json"

@@ -1,10 +1,10 @@
-"""Matrix products of an encoder's linear layers alone, as passages a second: what oneDNN leaves room for.
+"""Matrix products of an encoder's linear layers, in passages per second: the upper bound that oneDNN sets to encoding.
 
     python benchmarks/products.py [--encoder FOLDER] [--texts N] [--tokens 4096] [--seconds 10]
 
-What `encoding.py` measures has attention, norms, activations, tokenisation and writing besides. Each layer's weights
-are their own, as in an encoder, so that they come from memory; the products of so many tokens at once take turns, and
-the median pass counts. `ONEDNN_MAX_CPU_ISA=AVX2` has oneDNN compute as on a processor without AVX-512.
+`encoding.py` also measures attention, norms, activations, tokenisation and writing. Each layer has its own weights, as
+in an encoder, so that they are read from memory. The products of `--tokens` tokens at once take turns, and the median
+pass counts. With `ONEDNN_MAX_CPU_ISA=AVX2`, oneDNN computes as on a processor without AVX-512.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def make_layers(encoder: Path, dtype: torch.dtype, rows: int) -> Iterator[Frozen
 
 
 def measure_pass(layers: Sequence[Any], dtype: torch.dtype, tokens: int, seconds: float) -> float:
-    """Return the median seconds of all layers' products of so many tokens; a layer has `in_features`."""
+    """Return the median seconds of all layers' products of `tokens` tokens; a layer has `in_features`."""
     widths = {layer.in_features for layer in layers}
     inputs = {width: torch.randn(tokens, width, dtype=dtype) for width in widths}
     taken = []

@@ -2,9 +2,10 @@
 
     python benchmarks/provenance.py [--artifacts 20000] [--folder /tmp/made]
 
-A quarter each of lists, models, runs and scores, 3.5 files an artifact, 1 to 16 KiB each, under the keys that planning
-would give; all of one dataset. Prints a line of Markdown per command: seconds by the clock and of the processor, MiB,
-and what it said last. `gc` plans BM25's table of another collection, and so lists all.
+A quarter of the artifacts each are lists, models, runs and scores, with 3.5 files per artifact, 1 to 16 KiB each, under
+the keys that planning would assign; all belong to one dataset. The script prints a line of Markdown per command:
+seconds by the clock and of the processor, MiB, and its last line of output. `gc` plans BM25's table of another
+collection, and so lists all artifacts.
 """
 
 import argparse
@@ -29,7 +30,7 @@ KINDS = ("candidates", "model", "bm25", "score")
 
 
 def stages(count: int) -> list[Stage]:
-    """A dataset and `count` stages in chains of four: lists, a model, a run and its scores."""
+    """Return a dataset and `count` stages in chains of four: lists, a model, a run and its scores."""
     data = Stage("dataset", "made", "made", {"source": "beir", "fingerprint": "00"})
     graph = [data]
     for number in range(count // len(KINDS)):
@@ -46,7 +47,7 @@ def stages(count: int) -> list[Stage]:
 def write(
     folder: Path, stage: Stage, contents: dict[str, str], random_bytes: random.Random
 ) -> None:
-    """One artifact with its manifest, whose content is added to `contents`."""
+    """Write one artifact with its manifest, whose content is added to `contents`."""
     place, files = folder / stage.folder, {}
     place.mkdir(parents=True)
     for number in range(random_bytes.choice((2, 3, 4, 5))):
@@ -79,7 +80,7 @@ modules = {kind: modules_hash(kind) for kind in ("dataset", *KINDS)}
 
 
 def configure(folder: Path) -> None:
-    """A configuration of another collection, for `gc`."""
+    """Write a configuration of another collection, for `gc`."""
     (folder / "beir/qrels").mkdir(parents=True)
     (folder / "beir/corpus.jsonl").write_text(
         '{"_id": "d", "title": "", "text": "otters eat crabs"}\n'
@@ -95,7 +96,7 @@ def configure(folder: Path) -> None:
 
 
 def measured(folder: Path, *words: str) -> str:
-    """A command's wall time, processor time, largest memory and last line, as a row of a table."""
+    """Return a command's wall time, processor time, peak memory and last line of output, as a row of a table."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "tandem", *words],

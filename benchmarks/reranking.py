@@ -3,9 +3,9 @@
     python benchmarks/reranking.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
                                    [--also OpenVINO=PYTHON OpenVINO-int8=PYTHON ONNX-fp32=PYTHON ...]
 
-What the lines say: benchmarks/turns.py. Ours is the stage `tokens`, and then what re-ranking, denoising and
-distillation ask for scores, which keeps them on disk. Every passage occurs in one pair alone, so that no side tokenises
-one twice. Further peers: `backends.py`.
+For the meaning of the lines, see benchmarks/turns.py. Ours is the stage `tokens`, and then the code that scores pairs
+for re-ranking, denoising and distillation, which stores the scores on disk. Every passage occurs in only one pair, so
+that no side tokenises it twice. `backends.py` has further peers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandem.models.device import device
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
-SIZE = 40  # passages of a query
+SIZE = 40  # passages per query
 LENGTHS = {"query_length": 128, "passage_length": 380}  # nothing is cut
 NOTE = """`python benchmarks/reranking.py`: {count:,} pairs of {texts}, 40 passages a query; a cross-encoder with the
 encoder all-MiniLM-L6-v2, unless `--encoder` names another; ours and the peer in turn, medians of {rounds} rounds. Ours
@@ -33,18 +33,18 @@ tokenises, scores and stores; the peer, `CrossEncoder.predict` with its defaults
 
 
 def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
-    """So many pairs."""
+    """Write `count` pairs."""
     stages.prepare(folder, encoder, "cross", -(-count // SIZE), SIZE, made_up)
 
 
 def ours(folder: Path, precision: str) -> int:
-    """Token ids, then scores."""
+    """Write token ids, then score the pairs; return the number of pairs."""
     shutil.rmtree(folder / "pairs", ignore_errors=True)
     return len(scores(folder, precision))
 
 
 def scores(folder: Path, precision: str) -> np.ndarray:
-    """Our scores of all pairs."""
+    """Return our scores of all pairs."""
     from tandem.models import tokenisation
     from tandem.retrieval.pair_scores import PairScores
 
@@ -56,19 +56,19 @@ def scores(folder: Path, precision: str) -> np.ndarray:
 
 
 def locate_model(folder: Path) -> Path:
-    """Return the folder of the model, as sentence-transformers reads it."""
+    """Return the folder of the model that sentence-transformers reads."""
     return stages.place(folder, "model") / "cross"
 
 
 def read_pairs(folder: Path) -> list[tuple[str, str]]:
-    """Return the same pairs, which the peers score from memory into memory."""
+    """Return the same pairs for the peers, whose input and output stay in memory."""
     examples = stages.texts(folder)
     groups = zip(examples.queries, examples.passages, strict=True)
     return [(query, passage) for query, passages in groups for passage in passages]
 
 
 def load(folder: Path, **options: object) -> CrossEncoder:
-    """Return the model in a folder, which reads 512 tokens."""
+    """Return the model in a folder, with a greatest length of 512 tokens."""
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(folder), **options)
@@ -96,17 +96,17 @@ def score_by(folder: Path, side: str, precision: str) -> torch.Tensor:
 
 
 def count_by(side: str, folder: Path, precision: str) -> int:
-    """Do the work of a peer."""
+    """Do the work of a peer; return the number of pairs."""
     return len(score_by(folder, side, precision))
 
 
 def difference(folder: Path, precision: str) -> float:
-    """Largest difference of a score, ours from the peer's in fp32."""
+    """Return the largest difference between our score of a pair and the peer's in fp32."""
     return float(np.abs(scores(folder, precision) - score_by(folder, "peer", "fp32").numpy()).max())
 
 
 def correlate(folder: Path, side: str, precision: str) -> float:
-    """Return Kendall's tau of a side's orders with those of the peer in fp32, the mean over queries."""
+    """Return Kendall's tau between a side's orders and the peer's in fp32, averaged over queries."""
     from scipy.stats import kendalltau
 
     side_scores = (

@@ -1,8 +1,9 @@
-"""A run's columns on one core: lines a second written and read, and bytes a line, against its TREC text.
+"""A run's columns against its TREC text, on one core: lines written and read per second, and bytes per line.
 
     python benchmarks/runs.py [--queries N] [--depth K] [--passages P]
 
-One line each, by tabs: what, columns, text, ratio, unit. Lists are made up: rows without order, scores with ties.
+One line per measurement, separated by tabs: what, columns, text, ratio, unit. Lists are made up: rows have no order,
+and scores have ties.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from tandem.store.job import Draft, Job, writing
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The least processor time of three calls."""
+    """Return the least processor time of three calls."""
     times = []
     for _ in range(3):
         before = time.process_time()

@@ -2,11 +2,12 @@
 
     python benchmarks/searching.py [--quick] [--vectors N] [--queries N] [--depth K] [--memory MIB] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. Each side is a process of its own; they take turns, and medians
-are compared. Both begin with the vectors' files and end with each query's best: ours as the stage `retrieve` searches,
-stretch by stretch, every score exact; `exact_faiss`' peer fills an IndexFlatIP and asks it, `exact_torch`'s multiplies
-with all vectors and takes the top. `same` is the share of the peer's passages that are ours too; `equal` says whether
-our engines give the same bytes. Where CUDA is, torch runs there, and MS MARCO's size is measured too.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. Each side is a process of its own; they take
+turns, and medians are compared. Both begin with the vectors' files and end with each query's best passages. Ours
+searches as the stage `retrieve` does, stretch by stretch, with exact scores. The peer of `exact_faiss` fills an
+IndexFlatIP and searches it; that of `exact_torch` multiplies with all vectors and takes the top. `same` is the share of
+the peer's passages that are also ours; `equal` states whether our engines return the same bytes. If CUDA is available,
+torch runs there, and MS MARCO's size is measured, too.
 """
 
 import argparse
@@ -42,7 +43,7 @@ results."""
 
 
 def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: int) -> Any:
-    """Rows of the best passages by the stage's search, shape (queries, depth)."""
+    """Return the rows of the best passages by the stage's search, shape (queries, depth)."""
     search = search_engine[engine]().search
     read = Stretches(
         passages,
@@ -56,7 +57,7 @@ def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: in
 
 
 def by_faiss(passages: Embeddings, queries: Any, depth: int) -> Any:
-    """The same by an IndexFlatIP."""
+    """Return the rows of the best passages by an IndexFlatIP."""
     import faiss
 
     index = faiss.IndexFlatIP(passages.dimension)
@@ -66,7 +67,7 @@ def by_faiss(passages: Embeddings, queries: Any, depth: int) -> Any:
 
 
 def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
-    """The same by matrix products and topk: fp16 on CUDA, else float32."""
+    """Return the rows of the best passages by matrix products and topk: fp16 on CUDA, else float32."""
     import torch
 
     where, kind = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
@@ -80,7 +81,7 @@ def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
 
 
 def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
-    """Search as one side, keeping what it found; queries a second, and peak MiB."""
+    """Search as one side and store its results; return queries per second and peak MiB."""
     passages, queries = (
         Embeddings(open_artifact(folder, verify=False), "passages"),
         np.load(folder / "queries.npy", allow_pickle=False),
@@ -100,7 +101,7 @@ def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
 
 
 def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:
-    """What a child process prints."""
+    """Return the numbers that a child process prints."""
     words = [sys.executable, __file__, "--child", side, str(folder), str(depth), str(memory)]
     done = subprocess.run(words, capture_output=True)
     if done.returncode:
@@ -112,7 +113,7 @@ def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:
 def lines(
     folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, ...] = SIDES
 ) -> Iterator[str]:
-    """The lines of one collection."""
+    """Yield the lines of one collection."""
     taken: dict[str, list[list[float]]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, runs in taken.items():
@@ -137,13 +138,13 @@ def lines(
 
 
 def cuda() -> bool:
-    """Whether torch finds a GPU; asked in another process, as it and FAISS do not share one."""
+    """Return whether torch finds a GPU; another process checks it, since torch and FAISS do not share a process."""
     command = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
     return subprocess.run(command).returncode == 0
 
 
 def collection(folder: Path, count: int, query_count: int) -> Path:
-    """Embeddings and queries in a folder."""
+    """Write embeddings and queries; return their folder."""
     place = embeddings(folder, count, DIMENSION).folder
     np.save(place / "queries.npy", vectors(query_count, DIMENSION, 1))
     return place
@@ -175,7 +176,7 @@ def main() -> None:
     rounds, table = 1 if options.quick else ROUNDS, []
 
     def tell(line: str) -> None:
-        """Print a line, and keep it."""
+        """Print a line and store it."""
         print(line, flush=True)
         table.append(line)
 

@@ -1,11 +1,12 @@
-"""Batches on a thread each beside threads that share every operation: training steps, vectors, scores of pairs.
+"""One batch per thread against threads that share every operation: training steps, vectors, scores of pairs.
 
     python benchmarks/side_by_side.py [--only fp32 bf16] [--rounds 5] [--encoder FOLDER] [--out FILE]
 
-Both ways take turns in one process, and the medians are compared; one line each, by tabs: what, side by side, shared,
-ratio, unit. A training's step is its forward and backward passes (the batches of `training.py`), encoding and scoring
-are those of stages, with their batches: where threads shared one, it had 4,096 tokens, not 2,048. The machine should be
-idle. `ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2` have a larger processor compute as one with AVX2 alone.
+Both ways take turns in one process, and the medians are compared. Each measurement has a line, separated by tabs: what,
+side by side, shared, ratio, unit. A training's step is its forward and backward passes, with the batches of
+`training.py`. Encoding and scoring are those of the stages, with their batches: when threads shared a batch, it had
+4,096 tokens, not 2,048. The machine should be idle. With `ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2`, a larger
+processor computes like one that has only AVX2.
 """
 
 import argparse
@@ -43,7 +44,7 @@ operation (peer) in turn, medians of {rounds} rounds."""
 
 
 def make_step(what: str, folder: Path, precision: str) -> Callable[[bool], None]:
-    """Return a function that takes one batch forward and backward, side by side or not."""
+    """Return a function that runs one batch forward and backward, side by side or not."""
     queries, size = STEP[what]
     examples = make(load_tokenizer(folder), queries, size)
     goals = {
@@ -62,7 +63,7 @@ def make_step(what: str, folder: Path, precision: str) -> Callable[[bool], None]
 
 @contextmanager
 def sharing_threads() -> Iterator[None]:
-    """Compute batches one after another, all threads at each operation, with as many tokens as before."""
+    """Compute batches one after another within the context: threads share each operation, with the old batch size."""
     with (
         mock.patch.object(
             side_by_side, "map_side_by_side", lambda compute, items: map(compute, items)
@@ -99,7 +100,7 @@ def make_inference(what: str, folder: Path, precision: str) -> Callable[[bool], 
 
 
 def measure(folder: Path, precisions: list[str], rounds: int) -> Iterator[str]:
-    """Yield the line of each measurement, as it comes."""
+    """Yield the line of each measurement, as it is made."""
     names = [(name, make_step) for name in STEP] + [
         (name, make_inference) for name in ("encode", "score")
     ]

@@ -1,11 +1,12 @@
-"""BM25 by Lucene and by bm25s on one dataset: seconds of indexing, queries a second, memory, effectiveness.
+"""BM25 by Lucene and by bm25s on one dataset: seconds of indexing, queries per second, memory, effectiveness.
 
     python benchmarks/sparse.py [--quick] [--dataset FOLDER] [--split SPLIT] [--depth N] [--out FILE]
 
-FOLDER is an artifact of the stage `dataset`; without one the newest of pydocs below results/, as `make run` leaves it.
-Each stage is a process of its own. One line a figure, by tabs: what, Lucene, bm25s, ratio, unit. Queries a second
-leave out what a search costs before its first query (bm25s computes its scores then): on an opened index, the queries
-over and over up to some thousands, less the first hundred, in the time that they take longer. `--quick` asks 200.
+FOLDER is an artifact of the stage `dataset`; by default, the newest one of pydocs below results/, as `make run` leaves
+it. Each stage is a process of its own. Each figure has a line, separated by tabs: what, Lucene, bm25s, ratio, unit.
+Queries per second leave out the cost of a search before its first query, when bm25s computes its scores. On an opened
+index, the queries are repeated up to some thousands; the rate is that of the queries after the first hundred, in the
+additional time that they take. `--quick` searches for 200 queries.
 """
 
 import argparse
@@ -32,7 +33,7 @@ search with them."""
 
 
 def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -> Any:
-    """A stage's job, as its command line would describe it."""
+    """Return a stage's job, as its command line would describe it."""
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
 
@@ -41,7 +42,7 @@ def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -
 
 
 def stage(request: dict[str, Any]) -> dict[str, Any]:
-    """Run a stage in this process: its seconds, starting Python left out, and peak memory in MiB."""
+    """Run a stage in this process; return its seconds, without the start of Python, and peak memory in MiB."""
     from tandem.stages import KINDS
     from tandem.store.job import load
 
@@ -55,7 +56,7 @@ def stage(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def rate(task: Any) -> float:
-    """Queries a second of a search whose index is open and whose engine is warm."""
+    """Return the queries per second of a search with an open index and a warm engine."""
 
     from tandem.cluster.progress import Progress
     from tandem.data.collection import Collection
@@ -78,7 +79,7 @@ def rate(task: Any) -> float:
 def apart(
     kind: str, out: Path, params: dict[str, Any], *, rate: bool = False, **inputs: Path
 ) -> dict[str, Any]:
-    """The same in a process of its own, or queries a second alone."""
+    """Run a stage in a process of its own; return its figures, or only the queries per second with `rate`."""
     at = {role: str(folder) for role, folder in inputs.items()}
     request = {"kind": kind, "out": str(out), "params": params, "inputs": at, "rate": rate}
     done = subprocess.run(
@@ -93,7 +94,7 @@ def apart(
 def measured(
     engine: str, dataset: Path, folder: Path, split: str, depth: int, queries: int
 ) -> dict[str, float]:
-    """An engine's figures, by name."""
+    """Return an engine's figures, by name."""
     how = {"analyzer": "default", "language": "en"}
     index = apart(engine, folder / engine, how, dataset=dataset)
     params = {"k1": 0.9, "b": 0.4, "depth": depth, "split": split}
@@ -111,12 +112,12 @@ def measured(
         "search\tqueries/s": warm["rate"],
         "search, peak memory\tMiB": search["memory"],
     }
-    share = max(statistics["queries"] / queries, 1.0)  # queries that were not asked count as 0
+    share = max(statistics["queries"] / queries, 1.0)  # queries not searched for count as 0
     return figures | {f"{name}\t%": 100 * statistics["mean"][name] * share for name in MEASURES}
 
 
 def newest(root: Path) -> Path:
-    """The newest dataset `pydocs` below results/."""
+    """Return the newest dataset `pydocs` below results/."""
     manifests = sorted(
         root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime
     )

@@ -3,9 +3,10 @@
     python benchmarks/sparse_encoding.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER]
                                          [--out FILE]
 
-What the lines say: benchmarks/turns.py. Ours is the stages `tokens` and `term_weights` as they are: they read Parquet,
-and write token ids and blocks of fp16 weights with their checksums. The differences are those of the weights before
-they are rounded to fp16. The encoder is SPLADE-tiny, which examples/splade_tiny.py writes into data/splade-tiny.
+For the meaning of the lines, see benchmarks/turns.py. Ours is the stages `tokens` and `term_weights` as they are: they
+read Parquet, and write token ids and blocks of fp16 weights with their checksums. The differences are those of the
+weights before they are rounded to fp16. The encoder is SPLADE-tiny, which examples/splade_tiny.py writes into
+data/splade-tiny.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from turns import Work, take
 
 from tandem.models.device import device
 
-LENGTHS = {"query_length": 30, "passage_length": 126}  # with special tokens 32 and 128
+LENGTHS = {"query_length": 30, "passage_length": 126}  # 32 and 128 with special tokens
 SPLADE_TINY = Path("data/splade-tiny")
 NOTE = """`python benchmarks/sparse_encoding.py`: {count:,} passages of {texts}, at most 128 tokens; SPLADE-tiny, unless
 `--encoder` names another; ours and the peer in turn, medians of {rounds} rounds. Ours tokenises, encodes and writes as
@@ -25,7 +26,7 @@ the stages do; the peer, `SparseEncoder.encode` with its defaults, keeps its spa
 
 
 def splade_tiny(folder: Path) -> Path:
-    """The folder that the script writes."""
+    """Return the folder of SPLADE-tiny, which examples/splade_tiny.py writes."""
     if not SPLADE_TINY.is_dir():
         raise SystemExit(
             f"{SPLADE_TINY}: no such folder; python examples/splade_tiny.py {SPLADE_TINY} writes it"
@@ -34,18 +35,18 @@ def splade_tiny(folder: Path) -> Path:
 
 
 def params(precision: str) -> dict[str, object]:
-    """Of the stage `term_weights`, a batch as large as suits the device."""
+    """Return the parameters of the stage `term_weights`, with a batch size that suits the device."""
     budget = 4096 if device().type == "cpu" else 32768
     return {"side": "passages", "block": 16384, "batch_tokens": budget, "precision": precision}
 
 
 def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
-    """So many passages, with a query each."""
+    """Write `count` passages, with a query for each."""
     stages.prepare(folder, encoder, "sparse", count, 1, made_up)
 
 
 def ours(folder: Path, precision: str) -> int:
-    """Both stages."""
+    """Run both stages; return the number of passages."""
     from tandem.models import tokenisation
     from tandem.retrieval import encode
 
@@ -57,12 +58,12 @@ def ours(folder: Path, precision: str) -> int:
 
 
 def peer(folder: Path, precision: str) -> int:
-    """The same passages from memory into memory."""
+    """Encode the same passages by the peer, in memory; return their number."""
     return len(theirs(folder, precision))
 
 
 def theirs(folder: Path, precision: str) -> torch.Tensor:
-    """The peer's weights, a sparse tensor."""
+    """Return the peer's weights, a sparse tensor."""
     from sentence_transformers import SparseEncoder
 
     model = SparseEncoder(str(stages.place(folder, "model") / "dual/shared"))
@@ -74,7 +75,7 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
 
 
 def difference(folder: Path, precision: str) -> float:
-    """Largest difference of a weight, ours from the peer's in fp32."""
+    """Return the largest difference between our weight and the peer's in fp32."""
     from tandem.models import tokenisation
     from tandem.models.dual import encode_all
     from tandem.retrieval.encode import TermEncoder

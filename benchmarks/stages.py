@@ -1,4 +1,4 @@
-"""A collection, and models that start from an encoder, as artifacts: stages run on them as they are."""
+"""A collection, and models that start from an encoder, as artifacts on which unchanged stages run."""
 
 import shutil
 from pathlib import Path
@@ -19,12 +19,12 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     """Make the artifacts `dataset`, `encoder` and `model` in a folder.
 
     Args:
-        folder: where; `open_prepared` opens what is in it.
-        encoder: the folder of the encoder that the model starts from.
+        folder: the artifacts' folder; `open_prepared` opens them.
+        encoder: the folder of the encoder from which the model starts.
         part: of the model: `dual`, `sparse` (a dual encoder of weights of terms) or `cross`.
-        lists: queries.
-        size: passages of each.
-        made_up: texts with MS MARCO's lengths; otherwise API documentation.
+        lists: number of queries.
+        size: passages per query.
+        made_up: random words with MS MARCO's lengths; otherwise API documentation.
     """
     import torch
 
@@ -54,7 +54,7 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
 
 
 def dataset(folder: Path, examples: Examples) -> None:
-    """The texts as a dataset: the passages of all lists, and the queries, each in the split `test`."""
+    """Write the texts as a dataset: the passages of all lists, and the queries, all in the split `test`."""
     passages = [text for group in examples.passages for text in group]
     names, query_ids = (
         [f"{of}{i}" for i in range(count)]
@@ -74,17 +74,17 @@ def dataset(folder: Path, examples: Examples) -> None:
 
 
 def place(folder: Path, kind: str) -> Path:
-    """Where an artifact of a kind is."""
+    """Return the folder of the artifact of a kind."""
     return folder / kind / f"{kind}-0000000000"
 
 
 def open_prepared(folder: Path, *kinds: str) -> dict[str, Artifact]:
-    """Artifacts that were prepared, by kind."""
+    """Return the prepared artifacts, by kind."""
     return {kind: open_artifact(place(folder, kind), verify=False) for kind in kinds}
 
 
 def stage(folder: Path, kind: str, run: Any, params: dict[str, Any], *inputs: str) -> Artifact:
-    """Run a stage anew on what is in the folder, and open what it made; `run` is the stage's function."""
+    """Run a stage again on artifacts of the folder, and return its artifact; `run` is the stage's function."""
     out = place(folder, kind)
     shutil.rmtree(out, ignore_errors=True)
     run(Job(kind, out, params, open_prepared(folder, *inputs)))
@@ -92,7 +92,7 @@ def stage(folder: Path, kind: str, run: Any, params: dict[str, Any], *inputs: st
 
 
 def texts(folder: Path) -> Examples:
-    """The texts as a peer reads them: queries, each with its passages."""
+    """Return the texts as a peer reads them: queries, each with its passages."""
     tables = {
         name: pq.read_table(place(folder, "dataset") / f"{name}.parquet")["text"]
         for name in ("queries", "corpus")

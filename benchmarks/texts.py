@@ -1,5 +1,5 @@
-"""Texts with the lengths of MS MARCO's, of whole words of a tokenizer's vocabulary, where a word is a token; and API
-documentation, which is real and which every machine has.
+"""Texts with MS MARCO's lengths, made of words that are single tokens of a tokenizer's vocabulary; and API
+documentation: real texts that every machine has.
 """
 
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ import numpy as np
 
 PASSAGE = (4.22, 0.38)  # log-normal: mean 73 tokens, one in twenty above 127
 QUERY = (2.0, 0.45)  # mean 8.2
-LONGEST = {"passage": 126, "query": 30}  # with two special tokens: 128 and 32
+LONGEST = {"passage": 126, "query": 30}  # 128 and 32 with two special tokens
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Training lists as texts: of each list its query, then its passages, the first of them relevant."""
+    """Training lists as texts: the queries, and each query's passages, of which the first is relevant."""
 
     queries: list[str]
     passages: list[list[str]]
 
 
 def lengths(rng: np.random.Generator, side: str, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Numbers of tokens of so many texts, special tokens left out."""
+    """Return the numbers of tokens of `count` texts, without special tokens."""
     mean, deviation = PASSAGE if side == "passage" else QUERY
     drawn = rng.lognormal(mean, deviation, count).round().astype(np.int64)
     return drawn.clip(2, LONGEST[side])
 
 
 def whole_words(tokenizer: Any) -> list[str]:
-    """Words of the vocabulary that are one token each."""
+    """Return the words of the vocabulary that are one token each."""
     return sorted(
         word
         for word in tokenizer.get_vocab()
@@ -39,11 +39,11 @@ def whole_words(tokenizer: Any) -> list[str]:
 
 
 def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Examples:
-    """So many lists of `size` passages; words are drawn at random, so only lengths mean something."""
+    """Return lists of `size` passages; words are drawn at random, so that only the lengths have a meaning."""
     rng, words = np.random.default_rng(seed), np.array(whole_words(tokenizer))
 
     def text(length: int) -> str:
-        """A text of so many tokens."""
+        """Return a text of `length` tokens."""
         return " ".join(words[rng.integers(len(words), size=length)])
 
     queries = [text(length) for length in lengths(rng, "query", lists)]
@@ -52,7 +52,7 @@ def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Examples:
 
 
 def documentation(lists: int, size: int, seed: int = 0) -> Examples:
-    """So many lists of `size` passages of the embedded default's collection, `pydocs`, no passage twice."""
+    """Return lists of `size` passages of the embedded default's collection, `pydocs`; no passage occurs twice."""
     passages, queries = collected()
     if lists * size > len(passages) or lists > len(queries):
         raise SystemExit(
@@ -70,7 +70,7 @@ def documentation(lists: int, size: int, seed: int = 0) -> Examples:
 
 @cache
 def collected() -> tuple[list[str], list[str]]:
-    """Passages and queries of `pydocs`."""
+    """Return the passages and queries of `pydocs`."""
     from tandem.config import datasets
     from tandem.data.sources.pydocs import PyDocsSource
     from tandem.store.job import Job

@@ -1,14 +1,14 @@
-"""How late interaction's compressed index grows: generated collections of several sizes, one model.
+"""Growth of late interaction's compressed index: generated collections of several sizes, one model.
 
     python benchmarks/token_index.py FOLDER [--passages 5000 50000 500000] [--queries 10] [--cores 1] [--out FILE]
 
-FOLDER gets a network without layers, and a collection and a configuration for each size. Snakemake makes the vectors
-block by block and the index part by part, so that memory does not grow with the passages. Run it again and it goes on
-where it was; what is measured stands in `measured.json`. A query has 32 vectors of 128 numbers, and its depth is
-100: exact MaxSim reads every stored vector (fp16), the compressed one codes of two bits a number (`two_bits`) of
-passages that have a token near one of the query's. A query at a time, on one thread where OMP_NUM_THREADS is 1. The
-network knows words alone: the share of the exact top that is retrieved says little about others. `--out` writes the
-table as Markdown.
+The script writes a network without layers, and a collection and a configuration for each size, into FOLDER. Snakemake
+makes the vectors block by block and the index part by part, so that memory does not grow with the passages. If the
+script is run again, it resumes; the measurements are in `measured.json`. A query has 32 vectors of 128 numbers, and the
+depth is 100. Exact MaxSim reads every stored vector (fp16); the compressed search reads codes of two bits per number
+(`two_bits`) of passages that have a token near one of the query's. Queries are searched one at a time, on one thread if
+OMP_NUM_THREADS is 1. The network knows only words, so that its share of the exact top says little about other models.
+`--out` writes the table as Markdown.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def built(folder: Path, passages: int, cores: int) -> Stage:
-    """The stage of the run through the index, once everything that it reads is made."""
+    """Build the inputs of the run through the index, and return the run's stage."""
     for size in (SIZES[0], passages):  # the smallest trains the model
         if not (folder / str(size) / "queries.jsonl").is_file():
             generate(folder / str(size), size, QUERIES)
@@ -101,7 +101,7 @@ def built(folder: Path, passages: int, cores: int) -> Stage:
 
 
 def make_inputs(configs: list[Path], system: str, roles: Iterable[str], cores: int) -> Stage:
-    """Return the stage of a system's run on the test queries, once what it reads in these roles is made."""
+    """Build the inputs in these roles of a system's run on the test queries, and return the run's stage."""
     run = FullPlan(gathered(configs, ROOT), ROOT).planner.run(system, "test", system)
     targets = [run.upstream[role].manifest for role in roles]
     files = map(str, configs)
@@ -113,7 +113,7 @@ def make_inputs(configs: list[Path], system: str, roles: Iterable[str], cores: i
 
 
 def settings(folder: Path, passages: int) -> dict[str, Any]:
-    """The configuration: late interaction that learns for a few steps on the smallest collection."""
+    """Return the configuration: late interaction that learns for a few steps on the smallest collection."""
     train = {"steps": 10, "queries_per_batch": 16, "list_size": 2, "lr": 1.0e-3}
     return {
         "dataset": f"tokens_{passages}",
@@ -130,7 +130,7 @@ def settings(folder: Path, passages: int) -> dict[str, Any]:
         "tables": [],
         "systems": [SYSTEM],
         "models": {
-            # those of config/config.yaml
+            # without the models of config/config.yaml
             **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),
             "late": {
                 "objective": "dual",
@@ -146,7 +146,7 @@ def settings(folder: Path, passages: int) -> dict[str, Any]:
 
 
 def measured(run: Stage, count: int) -> dict[str, float]:
-    """What each column of the table shows, of finished artifacts."""
+    """Return the values of the table's columns, measured on finished artifacts."""
     inputs = {
         role: open_artifact(ROOT / stage.folder, verify=False)
         for role, stage in run.upstream.items()
@@ -173,7 +173,7 @@ def measured(run: Stage, count: int) -> dict[str, float]:
 def search_one_by_one(
     search: maxsim.TokenSearch | maxsim.TokenSearcher, queries: Array
 ) -> tuple[list[Array], float]:
-    """Return each query's passages, best first, and the median milliseconds of a query after one that warms up."""
+    """Return each query's passages, best first, and the median milliseconds per query after a warm-up query."""
     search.search(queries[:1], DEPTH)
     ranks, seconds = list[Array](), list[float]()
     for query in queries:
@@ -185,7 +185,7 @@ def search_one_by_one(
 
 
 def line(figures: dict[str, float]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     sizes = [format_bytes(int(figures[name])) for name in ("vectors", "index")]
     counts = [f"{figures[name]:,.0f}" for name in ("passages", "tokens")]
     share = f"{figures['recall']:.2f}"

@@ -2,11 +2,12 @@
 
     python benchmarks/training.py [--quick] [--only NAME…] [--encoder FOLDER] [--out FILE]
 
-Each measurement is a process of its own; ours and the peer's take turns, and the medians are compared. One line each,
-by tabs: what, ours, peer, ratio, unit. Both have the same encoder (all-MiniLM-L6-v2 of a pinned package), texts of MS
-MARCO's lengths, batch and optimizer, and no dropout; `gradients` is the largest difference of one batch's gradients in
-float32, as a share of the largest gradient. A process' first steps are left out: seconds a step are those of a longer
-training less those of a shorter one. A line in bf16 is given against the peer in bf16 and in fp32, its default.
+Each measurement is a process of its own; ours and the peer's take turns, and the medians are compared. Each measurement
+has a line, separated by tabs: what, ours, peer, ratio, unit. Both sides have the same encoder (all-MiniLM-L6-v2 of a
+pinned package), texts with MS MARCO's lengths, batch and optimizer, and no dropout. `gradients` is the largest
+difference between the gradients of one batch in float32, as a share of the largest gradient. A process' first steps are
+left out: the seconds per step are those of a longer training minus those of a shorter one. Ours in bf16 is compared
+with the peer in bf16 and in fp32, its default.
 """
 
 import argparse
@@ -33,7 +34,7 @@ batches."""
 
 
 def child(side: str, what: str, precision: str, folder: Path, steps: int) -> str:
-    """Train as one side; seconds a step, and peak MiB."""
+    """Train as one side; return seconds per step and peak MiB as JSON."""
     from texts import make
     from training_peers import STEP
 
@@ -55,7 +56,7 @@ def child(side: str, what: str, precision: str, folder: Path, steps: int) -> str
 
 
 def run(*words: str) -> list[float]:
-    """What a child process prints."""
+    """Return the numbers that a child process prints."""
     done = subprocess.run([sys.executable, __file__, "--child", *words], capture_output=True)
     if done.returncode:
         raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
@@ -64,7 +65,7 @@ def run(*words: str) -> list[float]:
 
 
 def difference(what: str, folder: Path) -> str:
-    """Largest difference of the two sides' gradients, as a share of the largest gradient."""
+    """Return the largest difference of both sides' gradients, as a share of the largest gradient, as JSON."""
     import training_ours
     import training_peers
     from texts import make
@@ -89,14 +90,14 @@ def difference(what: str, folder: Path) -> str:
 
 
 def tensor_name(name: str, what: str) -> str:
-    """A parameter's name without what either side puts before it: its model part where there are two, then the rest."""
+    """Return a parameter's name without either side's prefix: the model's part, if there are two, and the rest."""
     part = "dual." if what == "joint" and name.startswith("dual") else ""
     match = re.search(r"(embeddings\..*|layer\..*)$", name)
     return part + (match[1] if match else f"head.{name.rsplit('.', 1)[1]}")
 
 
 def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[str]:
-    """The lines of all measurements, as they come."""
+    """Yield the lines of all measurements, as they are made."""
     for what in dict.fromkeys(name.split("_")[0] for name in names):
         yield f"{what} gradients\t{run('difference', what, str(folder))[0]:.1e}\t\t\tof the largest norm"
     peers = {}
@@ -116,7 +117,7 @@ def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[s
 
 
 def default_encoder(into: Path) -> Path:
-    """A copy of the pinned package's encoder."""
+    """Return the folder of a copy of the pinned package's encoder."""
     import shutil
 
     from tandem.models.hub import find_package
@@ -152,7 +153,7 @@ def main() -> None:
 
 
 def names_here() -> list[str]:
-    """All measurements, those in bf16 only where the machine multiplies it natively."""
+    """Return the names of all measurements; those in bf16 only if the machine multiplies it natively."""
     from tandem.models.device import has_bf16
 
     return [name for name in NAMES if "fp32" in name or has_bf16()]

@@ -34,7 +34,7 @@ TRAIN: dict[str, DualTrain | CrossTrain | JointTrain] = {
 
 
 def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
-    """Token ids of texts, without special tokens."""
+    """Return the token ids of texts, without special tokens."""
     rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     return Ragged(np.concatenate([np.asarray(row, np.uint16) for row in rows]), offsets)
@@ -48,7 +48,7 @@ def objective(
     budget: Budget,
     execution: Execution | None = None,
 ) -> tuple[Objective, Lists]:
-    """The objective over a starting encoder, and the lists it learns from."""
+    """Return the objective over a starting encoder, and the lists from which it learns."""
     tokenizer = load_tokenizer(folder)
     size = len(examples.passages[0])
     passages = ragged(tokenizer, [text for group in examples.passages for text in group])
@@ -73,7 +73,7 @@ def started(
     positives: Positives,
     budget: Budget,
 ) -> Objective:
-    """The models from an encoder, under their objective."""
+    """Return the objective with models that start from an encoder."""
     torch.manual_seed(1)
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     match train:
@@ -96,7 +96,7 @@ def train(
     steps: int,
     side_by_side: bool = True,
 ) -> None:
-    """Train so many steps by the loop that the stage `model` runs."""
+    """Train `steps` steps by the loop that the stage `model` runs."""
     budget = Budget(2048, 16384, side_by_side)
     goal, lists = objective(what, folder, examples, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ def train(
 
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, torch.Tensor]:
-    """Gradients of the first batch in float32, by parameter."""
+    """Return the gradients of the first batch in float32, by parameter."""
     goal, lists = objective(what, folder, examples, "fp32", Budget(2048, 16384, side_by_side=True))
     queries, size = STEP[what]
     goal.models.eval()

@@ -1,5 +1,5 @@
 """The peers' side of the training benchmark: sentence-transformers' trainers, and a plain Hugging Face loop for joint
-training; the same encoder, texts, batches and optimizer as ours.
+training. Encoder, texts, batches and optimizer are the same as ours.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ STEP = {"de": (32, 2), "ce": (8, 4), "joint": (8, 8)}  # queries of a step, pass
 
 
 def crossed(folder: Path) -> Path:
-    """The folder of a cross-encoder with this encoder and a new head, the same for both sides; made if missing."""
+    """Return the folder of a cross-encoder with this encoder and a new head, for both sides; create it if missing."""
     from tandem.models.cross import CrossEncoder
     from tandem.models.hub import load_tokenizer
 
@@ -28,7 +28,7 @@ def crossed(folder: Path) -> Path:
 
 
 def columns(what: str, examples: Examples) -> dict[str, list[Any]]:
-    """Training texts as sentence-transformers wants them, in our order."""
+    """Return training texts in the form that sentence-transformers needs, in our order."""
     if what == "de":
         positives, negatives = zip(*examples.passages, strict=True)
         return {
@@ -47,7 +47,7 @@ def columns(what: str, examples: Examples) -> dict[str, list[Any]]:
 
 
 def model_and_loss(what: str, folder: Path) -> tuple[Any, Any]:
-    """Their model over the starting encoder, without dropout, and the loss that is ours."""
+    """Return their model over the starting encoder, without dropout, and their loss that equals ours."""
     if what == "de":
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -70,7 +70,7 @@ def model_and_loss(what: str, folder: Path) -> tuple[Any, Any]:
 def train(
     what: str, folder: Path, out: Path, examples: Examples, precision: str, steps: int
 ) -> None:
-    """Train so many steps."""
+    """Train `steps` steps."""
     if what == "joint":
         plain(folder, examples, precision, steps)
         return
@@ -99,7 +99,7 @@ def train(
 
 
 def gradients(what: str, folder: Path, examples: Examples) -> dict[str, Tensor]:
-    """Gradients of the first batch in float32, by parameter of the encoder."""
+    """Return the gradients of the first batch in float32, by parameter of the encoder."""
     queries, size = STEP[what]
     if what == "joint":
         models = joint_models(folder)
@@ -119,7 +119,7 @@ def gradients(what: str, folder: Path, examples: Examples) -> dict[str, Tensor]:
 
 
 def joint_models(folder: Path) -> dict[str, Any]:
-    """A dual encoder's tower, a cross-encoder with its head, and their tokenizer, as transformers has them."""
+    """Return a dual encoder's tower, a cross-encoder with its head, and their tokenizer, as objects of transformers."""
     from transformers import AutoModel, AutoTokenizer
 
     from tandem.models.cross import CrossEncoder
@@ -136,13 +136,13 @@ def joint_models(folder: Path) -> dict[str, Any]:
 
 
 def joint_loss(models: dict[str, Any], examples: Examples, chosen: range, size: int) -> Tensor:
-    """RocketQAv2's loss over a batch padded to its longest text, as one would write it: mean over queries."""
+    """Return RocketQAv2's loss over a batch padded to its longest text, written plainly: the mean over queries."""
     tokenizer, where = models["tokenizer"], next(models["head"].parameters()).device
     queries = [examples.queries[i] for i in chosen]
     passages = [text for i in chosen for text in examples.passages[i]]
 
     def vectors(model: Any, *texts: list[str]) -> Tensor:
-        """Mean token vectors."""
+        """Return the mean of each text's token vectors."""
         inputs = tokenizer(
             *texts, padding=True, truncation=True, max_length=160, return_tensors="pt"
         ).to(where)
@@ -165,7 +165,7 @@ def joint_loss(models: dict[str, Any], examples: Examples, chosen: range, size: 
 
 
 def plain(folder: Path, examples: Examples, precision: str, steps: int) -> None:
-    """A training loop of a dozen lines."""
+    """Train by a loop of a dozen lines."""
     models = joint_models(folder)
     learning = [
         p for name, model in models.items() if name != "tokenizer" for p in model.parameters()
@@ -183,7 +183,7 @@ def plain(folder: Path, examples: Examples, precision: str, steps: int) -> None:
 
 @contextlib.contextmanager
 def autocast(precision: str) -> Iterator[None]:
-    """Forward passes inside in this precision."""
+    """Run forward passes within the context in this precision."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bf16"):
         yield

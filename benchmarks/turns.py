@@ -1,14 +1,14 @@
-"""Two sides doing the same work over the same texts, as processes that take turns; medians are compared.
+"""Compare two sides that do the same work on the same texts, as processes that take turns, by their medians.
 
     python benchmarks/<work>.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
                                 [--also PEER=PYTHON]
 
-One line each, by tabs: what, ours, peer, ratio, unit. A process does the work once on a few texts, which imports and
-allocates, then on all of them by the clock: from loading the model to the last result, tokenisation included. Texts are
-API documentation, the embedded default's passages and queries; `--made-up` takes random words with MS MARCO's lengths.
-In bf16 ours is given against the peer in fp32, its default, and against the peer in bf16. `--also` adds a peer whose
-libraries are in an environment of their own, by that environment's Python. `processor` are the seconds
-that all threads together computed: where other work disturbs, their ratio says more.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. A process does the work once on a few texts,
+which imports and allocates, and then on all texts with the clock running: from loading the model to the last result,
+tokenisation included. Texts are API documentation, the embedded default's passages and queries; `--made-up` takes
+random words with MS MARCO's lengths. Ours in bf16 is compared with the peer in fp32, its default, and with the peer in
+bf16. `--also` adds a peer whose libraries are in an environment of their own, by that environment's Python. `processor`
+are the processor seconds of all threads together: if other work disturbs, their ratio is more reliable.
 """
 
 import argparse
@@ -33,20 +33,20 @@ COMPARED = 500  # texts whose results are compared for their quality
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured.
+    """The work that is measured.
 
     Attributes:
         title: of the file of figures.
         name: of the lines: `<name>_fp32`, `<name>_bf16`.
-        unit: what is counted.
-        texts: how many there are, in earnest and with `--quick`.
-        prepare: makes the texts in a folder: (folder, the encoder's folder, how many, made-up or not).
-        sides: `ours`, `peer` and those of `--also`: (folder that was prepared, precision) → how much was done.
-        difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
-        note: what is said above the figures.
-        encoder: makes the encoder's folder, where `--encoder` names none, within a folder; None: the embedded default.
-        quality: how near a side's results are to the peer's in fp32: what the number is, and (prepared folder, side,
-            precision) → number.
+        unit: the unit that is counted.
+        texts: the number of texts, by default and with `--quick`.
+        prepare: writes the texts into a folder: (folder, the encoder's folder, number of texts, made-up or not).
+        sides: `ours`, `peer` and those of `--also`: (prepared folder, precision) → number of units done.
+        difference: returns the largest difference of results between ours in a precision and the peer in fp32.
+        note: the text above the figures.
+        encoder: creates the encoder's folder within a folder, if `--encoder` names none; None: the embedded default.
+        quality: how close a side's results are to the peer's in fp32: the name of the number, and a function
+            (prepared folder, side, precision) → number.
     """
 
     title: str
@@ -62,12 +62,12 @@ class Work:
 
 
 def has_own_precision(side: str) -> bool:
-    """Return whether a further peer computes in one precision, that of its name."""
+    """Return whether a further peer has a fixed precision, which is in its name."""
     return side.endswith(("-fp32", "-int8"))
 
 
 def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
-    """Do the work as one side; how much a second, processor seconds, and peak MiB."""
+    """Do the work as one side; return units per second, processor seconds, and peak MiB."""
     work.sides[side](folder / "few", precision)
     began, computed = time.perf_counter(), time.process_time()
     done = work.sides[side](folder / "whole", precision)
@@ -75,7 +75,7 @@ def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
 
 
 def answer(work: Work, what: str, folder: Path, precision: str) -> list[float]:
-    """Return what a child process is asked for: a side's figures, or how near the results are."""
+    """Return the numbers that a child process is asked for: a side's figures, or how close its results are."""
     if what == "difference":
         return [work.difference(folder / "few", precision)]
     kind, _, side = what.partition(" of ")
@@ -86,7 +86,7 @@ def answer(work: Work, what: str, folder: Path, precision: str) -> list[float]:
 
 
 def run(*words: str, python: str = sys.executable) -> list[float]:
-    """What a child process prints."""
+    """Return the numbers that a child process prints."""
     done = subprocess.run([python, sys.argv[0], "--child", *words], capture_output=True)
     if done.returncode:
         raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
@@ -97,7 +97,7 @@ def run(*words: str, python: str = sys.executable) -> list[float]:
 def lines(
     work: Work, precisions: list[str], folder: Path, rounds: int, also: dict[str, str]
 ) -> Iterator[str]:
-    """The lines of all measurements; `also` has the Python of each further peer."""
+    """Yield the lines of all measurements; `also` contains the Python of each further peer."""
     pythons = {"ours": sys.executable, "peer": sys.executable} | also
     for precision in precisions:
         difference = run("difference", precision, str(folder))[0]
@@ -140,7 +140,7 @@ def lines(
 
 
 def precisions_here() -> list[str]:
-    """fp32, and bf16 where the machine multiplies it natively."""
+    """Return fp32, and bf16 if the machine multiplies it natively."""
     from tandem.models.device import has_bf16
 
     return ["fp32", "bf16"] if has_bf16() else ["fp32"]

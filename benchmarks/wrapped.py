@@ -1,11 +1,12 @@
-"""What searching an index costs beyond FAISS: ours against calling FAISS on the same file, in one process.
+"""The overhead of our search of an index over FAISS: ours against FAISS on the same file, in one process.
 
     python benchmarks/wrapped.py [--quick] [--vectors N] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. Both sides take turns on the same queries and threads, and
-medians are compared; scores must be the same but for rounding. Ours is what the stage `ann` calls, without exact
-scores: queries in fixed batches, a thread each, so that no bit depends on the threads; the peer hands FAISS all queries
-at once. FAISS says a line too where it puts lists on disk and opens them.
+One line per measurement, separated by tabs: what, ours, peer, ratio, unit. Both sides take turns on the same queries
+and threads, and medians are compared; scores must be the same except for rounding. Ours is the search that the stage
+`ann` calls, without exact scores: queries in fixed batches with a thread each, so that no bit depends on the threads.
+The peer passes all queries to FAISS at once. FAISS also prints a line of its own when it writes lists to disk and opens
+them.
 """
 
 import argparse
@@ -42,14 +43,14 @@ turn."""
 
 
 def seconds(search: Callable[[], Any]) -> float:
-    """Wall time of a call."""
+    """Return the wall time of a call."""
     began = time.perf_counter()
     search()
     return time.perf_counter() - began
 
 
 def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tuple[float, float]:
-    """Queries a second, ours and the peer's."""
+    """Return the queries per second, ours and the peer's."""
     index = faiss.read_index(str(artifact.path("index.faiss")), faiss.IO_FLAG_ONDISK_SAME_DIR)
     space = faiss.ParameterSpace()
     name, value = (
@@ -73,7 +74,7 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
 
 
 def lines(folder: Path, count: int, query_count: int, rounds: int) -> Iterator[str]:
-    """A line an index."""
+    """Yield a line for each index."""
     passages, queries = (
         embeddings(folder, count, DIMENSION),
         vectors(query_count, DIMENSION, 1).astype(np.float32),

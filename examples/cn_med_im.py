@@ -2,9 +2,9 @@
 
     python examples/cn_med_im.py 样例_内科5000-6000.csv data/cn-med-im
 
-The file (MIT) is had from https://github.com/Toyhom/Chinese-medical-dialogue-data. A query is a question's title of at
-least four characters, relevant to it are the answers that it was given. Titles are split by their md5 modulo 20: below
-4 they are for test, 4 is for dev.
+The file (MIT) is available at https://github.com/Toyhom/Chinese-medical-dialogue-data. A query is the title of a
+question with at least four characters; the answers to the question are relevant to it. Titles are split by their md5
+modulo 20: values below 4 are for test, 4 is for dev, and the others are for training.
 """
 
 import csv
@@ -34,10 +34,10 @@ def main() -> None:
 
 
 def write(file: Path, folder: Path) -> str:
-    """Write distinct answers, distinct titles, and which answers a title was given."""
-    passages: dict[str, str] = {}  # their ids by their texts
+    """Write the distinct answers, the distinct titles, and the answers to each title; return a summary."""
+    passages: dict[str, str] = {}  # text → id
     queries: dict[str, str] = {}
-    pairs: dict[tuple[str, str], str] = {}  # the title of each
+    pairs: dict[tuple[str, str], str] = {}  # (query, passage) → title
     for title, answer in read_answers(file):
         query = queries.setdefault(title, f"q{len(queries):05}")
         passage = passages.setdefault(answer, f"a{len(passages):05}")

@@ -1,4 +1,4 @@
-"""What the scripts share that write a collection, a folder in BEIR's layout, from one published file."""
+"""Functions for the scripts that write a collection, a folder in BEIR's layout, from one published file."""
 
 import argparse
 import json
@@ -16,13 +16,13 @@ def bring(
     write: Callable[[Path, Path], str],
     measured: Mapping[str, str],
 ) -> None:
-    """Write the folder that the command line names; nothing is left of it where anything fails.
+    """Write the folder that the command line names; if anything fails, no folder is left.
 
     Args:
-        about: what `--help` says.
-        described: the file that is needed and where it is had, for `--help` and where it is missing.
-        write: puts the collection's files into a folder, from the file; what it wrote, in words.
-        measured: sha256 of files of the folder that the pages of docs/results were measured with.
+        about: the text of `--help`.
+        described: the file that is needed and its source, for `--help` and for the error if it is missing.
+        write: writes the collection's files from the file into a folder; returns a summary of what it wrote.
+        measured: sha256 of the files of the folder with which the pages of docs/results were measured.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -49,12 +49,12 @@ def bring(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write a JSON object a line."""
+    """Write rows as JSON objects, one per line."""
     write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
 
 
 def write_judgements(folder: Path, split: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Write a split's pairs of a query and a passage that is relevant to it."""
+    """Write a split's pairs of a query and a relevant passage."""
     lines = (f"{query}\t{passage}\t1" for query, passage in pairs)
     write_lines(folder / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *lines])
 
@@ -66,5 +66,5 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def join_words(text: str) -> str:
-    """Return a text with one space between its words, whatever stood there."""
+    """Return a text with one space between its words, whatever white space separates them."""
     return " ".join(text.split())

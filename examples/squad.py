@@ -1,10 +1,10 @@
-"""SQuAD's dev set as a collection, data/squad of docs/results: each article's questions are of one split.
+"""SQuAD's dev set as a collection, data/squad of docs/results: each article's questions belong to one split.
 
     python examples/squad.py dev-v1.1.json data/squad
 
-`dev-v1.1.json` (CC BY-SA 4.0) is had from https://rajpurkar.github.io/SQuAD-explorer/. A passage is a paragraph,
-relevant to the questions on it. The 48 articles are shuffled: the first 28 are for training, 5 for dev, 15 for test;
-the passages of all are searched. The folder has the questions' answers, too.
+`dev-v1.1.json` (CC BY-SA 4.0) is available at https://rajpurkar.github.io/SQuAD-explorer/. A passage is a paragraph; it
+is relevant to the questions about it. The 48 articles are shuffled: the first 28 are for training, 5 for dev, 15 for
+test. The passages of all articles are searched. The folder also contains the questions' answers.
 """
 
 import random
@@ -61,7 +61,7 @@ def read_articles(file: Path) -> dict[str, Article]:
     """Return the paragraphs of each article, in the order of titles; passages are numbered in this order.
 
     Raises:
-        UserError: the file is not SQuAD's, or holds another number of articles.
+        UserError: the file is not SQuAD's, or has another number of articles.
     """
     by_title: dict[str, list[Paragraph]] = {}
     for title, paragraph in read_paragraphs(file):

@@ -1,1 +1,1 @@
-"""Low-rank adapters: encoders that learn few weights beside their own."""
+"""Low-rank adapters: encoders that learn a few additional weights while their own stay frozen."""

@@ -1,8 +1,8 @@
 """Weights that stay in four bits (QLoRA), by `bitsandbytes`, which is imported with this module.
 
-A weight is one of sixteen numbers, the quantiles of a normal distribution, times the largest of its block of 64; these
-largest numbers are kept in eight bits (NF4 with double quantization, Dettmers et al. 2023, §3). A layer computes with W
-as it reads it from these bits; adapters learn beside it in full precision.
+A weight is one of sixteen numbers, the quantiles of a normal distribution, times the largest number of its block of 64
+weights. These largest numbers are stored in eight bits (NF4 with double quantization, Dettmers et al. 2023, §3). A
+layer computes with the W that these bits represent; adapters learn next to it in full precision.
 """
 
 from copy import copy
@@ -23,8 +23,8 @@ _KIND = "nf4"
 class FourBitLinear(Linear4bit):  # type: ignore[misc]
     """A linear layer in four bits that computes in the precision in which `nn.Linear` would.
 
-    The library's own takes that of its first input for good, and rounds its bias to it; on processors with bf16 it lays
-    its weights out anew for a validation, in an order that has no gradients.
+    The library's own layer keeps the precision of its first input for good, and rounds its bias to it. On processors
+    with bf16, it also reorders its weights for a validation, into a layout that has no gradients.
     """
 
     def __init__(self, plain: nn.Linear) -> None:
@@ -33,7 +33,7 @@ class FourBitLinear(Linear4bit):  # type: ignore[misc]
             plain.in_features, plain.out_features, has_bias, quant_type=_KIND, device="meta"
         )
         weight = Params4bit(plain.weight.detach(), requires_grad=False, quant_type=_KIND)
-        # moving it is what quantizes it
+        # moving the weight to a device quantizes it
         self.weight = weight.to(device())
         self.bias = plain.bias
 
@@ -52,9 +52,9 @@ class FourBitLinear(Linear4bit):  # type: ignore[misc]
         return product
 
     def read_weight(self) -> Tensor:
-        """Return the weight that is computed with, shape (out_features, in_features).
+        """Return the weight with which the layer computes, shape (out_features, in_features).
 
-        It is read as a single row: where rows begin within a block, the library takes the wrong block's largest number
+        It is read as a single row: if rows begin within a block, the library uses the largest number of the wrong block
         on processors with AVX-512.
         """
         as_one_row = copy(self.weight.quant_state)
@@ -63,7 +63,7 @@ class FourBitLinear(Linear4bit):  # type: ignore[misc]
         return weight.view(self.out_features, self.in_features)
 
     def restore(self) -> nn.Linear:
-        """Return the plain layer that computes the same."""
+        """Return a plain layer that computes the same."""
         plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         plain.weight = nn.Parameter(self.read_weight(), requires_grad=False)
         plain.bias = self.bias
@@ -71,9 +71,10 @@ class FourBitLinear(Linear4bit):  # type: ignore[misc]
 
 
 def store_in_four_bits(encoder: Any) -> None:
-    """Have an encoder keep the weights of its linear layers in four bits, in place, on the device that computes.
+    """Store the weights of an encoder's linear layers in four bits, in place, on the device that computes.
 
-    What predicts tokens keeps its weights, and what transformers computes in float32 in every precision (T5's `wo`).
+    The head that predicts tokens keeps its weights. So do the layers that transformers always computes in float32
+    (T5's `wo`).
     """
     kept = {*(getattr(encoder, "_keep_in_fp32_modules", None) or ())}
     head = encoder.get_output_embeddings()

@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA) of encoders, by `peft`.
 
-h = W x + (alpha / rank) · B A x; W stays, A starts random and B zero (Hu et al. 2021, §4.1). Saving adds
-(alpha / rank) · B A to W. With `bits` W is kept in four bits, and what is saved has W as it was computed with.
+h = W x + (alpha / rank) · B A x; W is frozen, A starts random and B zero (Hu et al. 2021, §4.1). Saving adds
+(alpha / rank) · B A to W. With `bits`, W is stored in four bits, and the saved model has the W that these represent.
 """
 
 import copy
@@ -19,8 +19,8 @@ from tandem.store.files import write_json
 
 
 def add_lora(models: nn.Module, params: Lora) -> None:
-    """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning."""
-    # bitsandbytes, which peft imports, asks for a package for weights in an order that is not used here
+    """Freeze every encoder that learns and add adapters, drawn by torch's generator; a head continues to learn."""
+    # bitsandbytes, which peft imports, logs a request for a package for a layout of weights that is not used here
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -49,7 +49,7 @@ def add_lora(models: nn.Module, params: Lora) -> None:
             from tandem.contrib.adapters.four_bits import store_in_four_bits
 
             store_in_four_bits(encoder)
-        # by this peft knows which adapter goes beside such a layer
+        # by this attribute, peft chooses the adapter for such layers
         encoder.is_loaded_in_4bit = params.bits == 4
         inject_adapter_in_model(config, encoder)
         del encoder.is_loaded_in_4bit
@@ -76,13 +76,13 @@ def merge_lora(encoder: Any) -> Any:
 
 
 def save_merged(encoder: Any, folder: Path) -> Any:
-    """Return an encoder with adapters as it is saved, without them; write them to `adapter/`."""
+    """Return an encoder with its adapters merged, in the form that is saved; write the adapters to `adapter/`."""
     save_adapter(encoder, folder / "adapter")
     return merge_lora(encoder)
 
 
 def save_adapter(encoder: Any, folder: Path) -> None:
-    """Write the adapter alone, as `peft.PeftModel.from_pretrained` loads it onto what the training started from."""
+    """Write only the adapter; `peft.PeftModel.from_pretrained` loads it onto the model that training started from."""
     folder.mkdir(parents=True, exist_ok=True)
     learned = {
         name: p.detach().cpu().contiguous()
@@ -94,7 +94,7 @@ def save_adapter(encoder: Any, folder: Path) -> None:
         for name, tensor in learned.items()
     }
     save_file(tensors, folder / "adapter_model.safetensors")
-    # around a model that predicts tokens the adapter is known to the encoder within
+    # in a model that predicts tokens, the encoder inside it has the adapter's configuration
     config = encoder.base_model.peft_config["default"].to_dict()
     plain = {
         name: sorted(value) if isinstance(value, set) else value for name, value in config.items()

@@ -1,4 +1,4 @@
-"""How the key `lora` has encoders learn, and be saved."""
+"""Register the functions by which the key `lora` adds adapters to encoders and saves them."""
 
 from tandem.config.training import AdapterCode, register_adapters
 

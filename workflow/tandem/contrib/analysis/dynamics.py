@@ -1,4 +1,4 @@
-"""Stage `dynamics`: how the score distributions of a joint training's two models approach each other."""
+"""Stage `dynamics`: measure how the score distributions of the two models of a joint training approach each other."""
 
 import json
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ def compare_scores(
 
 
 def compute_entropy(log_p: Floats64) -> float:
-    """Return H(p) = -Σ p log p in nats: 0 if one passage has everything, log n if all have the same.
+    """Return H(p) = -Σ p log p in nats: 0 if one passage has the whole probability, log n if all have the same.
 
     >>> round(compute_entropy(np.log([0.5, 0.5])), 6)  # log 2
     0.693147
@@ -63,7 +63,7 @@ def measure_divergence(log_p: Floats64, log_q: Floats64) -> float:
 
 
 def compare_ranks(left: Floats64, right: Floats64) -> float | None:
-    """Return Kendall's tau-b of two models' scores; None where one of them gives every passage the same score."""
+    """Return Kendall's tau-b of two models' scores; None if one of them gives every passage the same score."""
     if len(left) < 2:
         return None
     tau = float(kendalltau(left, right, variant="b").statistic)
@@ -71,20 +71,21 @@ def compare_ranks(left: Floats64, right: Floats64) -> float | None:
 
 
 class SampledLists(NamedTuple):
-    """Hold some training lists, one of each query."""
+    """Some training lists, one for each query."""
 
     ids: list[str]  # of the queries
-    queries: Ids  # row of the query of each pair, shape (pairs,)
-    passages: Ids  # row of the passage of each pair, same shape; lists stand together
-    ends: Ids  # where each list ends in them, shape (lists,)
+    queries: Ids  # row of each pair's query, shape (pairs,)
+    passages: Ids  # row of each pair's passage, same shape; lists follow one another
+    ends: Ids  # where each list ends among the pairs, shape (lists,)
 
 
 def run(job: Job[DynamicsParams]) -> None:
-    """Write dynamics.parquet: per step and query the entropies of both, KL(DE ‖ CE) and tau-b of their scores.
+    """Write dynamics.parquet: the entropies of both models' scores, KL(DE ‖ CE) and tau-b, by step and query.
 
     The lists are those that the training draws in its first epoch.
     Inputs: dataset, candidates, tokens, cross_tokens; `point.<i>`: a joint model or its checkpoints; retriever and
-    reranker: what it started from, step 0, left out if one of them has not been trained for its part.
+    reranker: the models that it started from (step 0). Step 0 is left out if one of these has not been trained for its
+    part.
     """
     require_dataset(job, "candidates", "tokens", "cross_tokens")
     use_workers(job.execution.workers)
@@ -95,7 +96,7 @@ def run(job: Job[DynamicsParams]) -> None:
         Progress(f"dynamics {job.key}", len(points) * len(sampled.ids), "lists") as progress,
     ):
         for step, retriever, reranker in points:
-            # pairs that any stage has scored before are found
+            # scores of pairs that any stage has scored before are reused
             pairs = PairScores(
                 reranker, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens
             )
@@ -116,7 +117,7 @@ def list_points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
     """Return (step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
     points = [(find_step(model), model, model) for model in job.many("point")]
     retriever, reranker = job.inputs.get("retriever"), job.inputs.get("reranker")
-    has_start = any(step == 0 for step, _, _ in points)  # dev has chosen it
+    has_start = any(step == 0 for step, _, _ in points)  # if dev has chosen step 0
     if (
         not has_start
         and retriever
@@ -129,22 +130,22 @@ def list_points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
 
 
 def find_step(model: Artifact) -> int:
-    """Return the step whose weights a model has: the one that dev has chosen, else the last."""
+    """Return the step whose weights a model has: the step that dev has chosen, else the last one."""
     description = json.loads(model.path("model.json").read_text(encoding="utf-8"))
     best = description.get("best")  # the value of the chosen step, and the step
     return int(best[1] if best else model.manifest.facts["steps"])
 
 
 def sample_lists(job: Job[DynamicsParams]) -> SampledLists:
-    """Return the first list of each sampled query, as the training draws it when it visits it first."""
+    """Return the first list of each sampled query, as the training draws it at its first visit."""
     params = job.params
     lists = _read_trained_lists(job)
     size, positives = params.list_size, params.positives
-    if size is None:  # the training's data have decided them
+    if size is None:  # the training has derived both from its data
         sizes = job.many("point")[0].manifest.facts["sizes"]
         size, positives = int(sizes["list_size"]), int(sizes["positives"])
 
-    first_list: dict[str, int] = {}  # of each query
+    first_list: dict[str, int] = {}  # query → its first list
     query_ids = index_queries(Collection(job.inputs["dataset"])).ids(lists.queries)
     for index, query in enumerate(query_ids):
         first_list.setdefault(query, index)
@@ -163,7 +164,7 @@ def sample_lists(job: Job[DynamicsParams]) -> SampledLists:
 
 
 def _read_trained_lists(job: Job[DynamicsParams]) -> Lists:
-    """Return the lists that the training learns from: without those of the queries it validates on."""
+    """Return the lists from which the training learns, without those of its validation queries."""
     params = job.params
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     if not params.set_apart:
@@ -175,7 +176,7 @@ def _read_trained_lists(job: Job[DynamicsParams]) -> Lists:
 def score_by_retriever(
     job: Job[DynamicsParams], model: Artifact, sampled: SampledLists
 ) -> Floats64:
-    """Return s_de(q, p) of each pair: the vectors' dot product over the temperature; shape (pairs,), float64."""
+    """Return s_de(q, p) of each pair: the vectors' dot product divided by the temperature; shape (pairs,), float64."""
     sides, temperature = [], 1.0
     for side, rows in (("queries", sampled.queries), ("passages", sampled.passages)):
         inputs = {"dataset": job.inputs["dataset"], "tokens": job.inputs["tokens"], "model": model}

@@ -1,6 +1,6 @@
 """Table 10 of DuReader-retrieval: types of wrong results, printed and own; and the report's section on them.
 
-The own types are those of an annotator's sheet, or, until one is filled in, guesses.
+The own types come from an annotator's sheet. Until a sheet is filled in, they are guesses.
 """
 
 import os
@@ -40,16 +40,16 @@ from tandem.store.lineage import BuiltStage
 
 FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
-PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
+PRINTED_PAIRS = 500  # 100 queries with their top 5 results (§3.5)
 _HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
 _TITLE = "Types of wrong results (DuReader-retrieval, Table 10)"
-MOST, CHARACTERS = 200, 400  # pairs of a sheet on the report's page, and of each text
+MOST, CHARACTERS = 200, 400  # pairs on the report's page, and characters of each text
 
 
 class ErrorLine(NamedTuple):
-    """Sum up a type, a category (an empty type) or all (both empty); shares in percent.
+    """The line of a type, of a category (`type` is empty) or of all (both are empty); shares are in percent.
 
-    `printed_pairs` is what the printed share means in pairs.
+    `printed_pairs` is the printed share as a number of pairs.
     """
 
     category: str
@@ -62,7 +62,7 @@ class ErrorLine(NamedTuple):
 
     @property
     def cells(self) -> list[str]:
-        """Return the line for a person."""
+        """Return the line's cells as they are displayed."""
         name = self.type or (f"{self.category}, all" if self.category else "All")
         shares = [
             f"{self.printed:.1f}",
@@ -77,12 +77,12 @@ class ErrorLine(NamedTuple):
 def write_error_table(
     *, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None
 ) -> None:
-    """Write the table of error types; without a filled sheet the types are guesses, and the table says so.
+    """Write the table of error types; without a filled sheet, the types are guesses, and the table says so.
 
     Args:
         errors: folder of the stage that collected the wrong results.
         printed: the papers' printed numbers.
-        out: the table as CSV; the others go beside it as .md, .tex and .html.
+        out: the table as CSV; .md, .tex and .html files are written next to it.
         sheet: the annotators' filled sheet.
     """
     artifact = open_artifact(errors, "errors")
@@ -121,7 +121,7 @@ def read_summary(errors: Artifact) -> ErrorSummary:
 
 
 def read_printed_shares(path: Path) -> dict[str, float]:
-    """Return type → printed percentage; a `UserError` unless the file has each type once."""
+    """Return type → printed percentage; refuse a file that does not contain each type exactly once."""
     shares: dict[str, float] = {}
     for line in read_printed(path, SOURCE, TABLE).lines:
         category, _, name = line.setting.partition(" / ")
@@ -136,11 +136,11 @@ def read_printed_shares(path: Path) -> dict[str, float]:
 
 
 def list_error_lines(printed: dict[str, float], types: Iterable[str]) -> Iterator[ErrorLine]:
-    """Yield the lines: each category's types, after several of them their sum, and the sum of all."""
+    """Yield the lines: the types of each category, their sum if there are several, and at the end the sum of all."""
     counts = Counter(types)
 
     def sum_up(category: str, name: str, names: list[str]) -> ErrorLine:
-        """Return the line of some types together."""
+        """Return the line that sums up some types."""
         percent = round(sum(printed[part] for part in names), 4)
         pairs = sum(counts[part] for part in names)
         share = 100 * pairs / counts.total()
@@ -164,7 +164,7 @@ def list_error_lines(printed: dict[str, float], types: Iterable[str]) -> Iterato
 
 
 def check_arithmetic(printed: dict[str, float]) -> str:
-    """Return whether the printed shares can be counts of 500 pairs, and add up."""
+    """Return a sentence that states the sum of the printed shares and whether they can be counts of 500 pairs."""
     total = round(sum(printed.values()), 4)
     uneven = [
         name
@@ -180,7 +180,7 @@ def check_arithmetic(printed: dict[str, float]) -> str:
 
 
 class ErrorSummaryView(NamedTuple):
-    """Show an error analysis on the page, with a chart of the guessed types and the first rows of its sheet."""
+    """An error analysis on the report's page, with a chart of the guessed types and the first rows of its sheet."""
 
     stage: BuiltStage
     summary: ErrorSummary

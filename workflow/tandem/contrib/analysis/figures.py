@@ -43,7 +43,7 @@ def _set_colour(column: str, **legend: Any) -> Any:
 
 def plot_guesses(errors: Artifact) -> Any:
     """Draw bars of `count_guesses`, in the order of Table 10."""
-    # labels are wider in a browser than they are measured
+    # labels are wider in a browser than Altair measures
     room = {"left": 30, "top": 5, "right": 5, "bottom": 5}
     bars = altair.Chart(count_guesses(errors), **_PLOT_SIZE, padding=room).mark_bar()
     return bars.encode(
@@ -92,10 +92,10 @@ def plot_dynamics(dynamics: Artifact, columns: tuple[str, ...], title: str) -> A
 
 
 def compare_sources(hardness: Artifact) -> pd.DataFrame:
-    """Return a row a source: its negatives, and their median rank.
+    """Return a row for each source: its queries and negatives, and the negatives' median rank.
 
-    Where there are judges also the median probability of a negative, the share of negatives that they find relevant and
-    that of labelled positives.
+    If there are judges, the row also has their median probability for negatives, and the shares of negatives and of
+    labelled positives that they find relevant.
     """
     rows = {}
     for name, source in read_analysis(hardness)["sources"].items():
@@ -111,7 +111,7 @@ def compare_sources(hardness: Artifact) -> pd.DataFrame:
 
 
 def count_dropped(hardness: Artifact) -> pd.DataFrame:
-    """Return how many passages each rule took out when the lists of a model were drawn, all queries; a row a model."""
+    """Return how many passages each rule removed when a model's lists were drawn, over all queries; a row per model."""
     return (
         pd.DataFrame.from_dict(read_analysis(hardness)["dropped"], orient="index")
         .fillna(0)
@@ -120,7 +120,7 @@ def count_dropped(hardness: Artifact) -> pd.DataFrame:
 
 
 def plot_hardness(hardness: Artifact, column: str) -> Any:
-    """Draw per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
+    """Draw a histogram of each source's negatives, as shares of them; `column` is `judge`, or `rank` in the run."""
     rows = pd.read_parquet(
         hardness.path(NEGATIVES_FILE), columns=["source", "label", "rank", "judge"]
     )
@@ -145,10 +145,10 @@ def plot_hardness(hardness: Artifact, column: str) -> Any:
 
 
 def cut_bins(values: "pd.Series[Any]", whole: bool) -> list[float]:
-    """Return the edges of a few bins that hold all values; bins of whole numbers hold equally many of them."""
+    """Return the edges of a few bins that cover all values; each bin of whole numbers covers equally many numbers."""
     if not whole:
         return [edge / _BINS for edge in range(_BINS + 1)]
     last = int(values.max()) if len(values) else 1
     width = ceil(last / _BINS)
-    # Edges lie between whole numbers, so that none is on one.
+    # edges lie between whole numbers, so that no value is on an edge
     return [0.5 + width * edge for edge in range(ceil(last / width) + 1)]

@@ -1,4 +1,4 @@
-"""Stage `hardness`: how hard the negatives of training lists are, and which of them may be positives."""
+"""Stage `hardness`: measure how hard the negatives of training lists are, and which of them may be positives."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ _QUARTILES = (0.25, 0.5, 0.75)
 def run(job: Job[HardnessParams]) -> None:
     """Write negatives.parquet (source, query_id, doc_id, label, rank, score, judge) and summary.json.
 
-    A source is a model and what its lists were drawn from: `rocketqav2: de_bm25neg, denoised`. `judge` is the judges'
+    A source is a model and the origin of its lists, such as `rocketqav2: de_bm25neg, denoised`. `judge` is the judges'
     mean probability of relevance, null without judges.
     Inputs: dataset, `candidates.<i>`; `judge.<i>` with `judge_tokens.<i>`.
     """
@@ -54,7 +54,7 @@ def run(job: Job[HardnessParams]) -> None:
                     artifact, f"{model}: {origin}", names, params.queries, judges, progress
                 )
             )
-            # how many passages each rule took out when all of the lists were drawn
+            # how many passages each rule removed when all of the lists were drawn
             report = json.loads(artifact.path("report.json").read_text(encoding="utf-8"))
             dropped[model] = report["dropped"]
         rows = pa.concat_tables(parts)
@@ -76,9 +76,9 @@ def read_negatives(
     judges: list[PairScores],
     progress: Progress,
 ) -> pa.Table:
-    """Read the rows of one model's lists, of so many queries at most; `name` is what the source is called.
+    """Return the rows of one model's lists for at most `queries` queries; `name` is the name of the source.
 
-    The file, which may not fit into memory, is read twice.
+    The file may not fit into memory, so it is read twice.
     """
     path = lists.path("candidates.parquet")
     row_by_query: dict[str, int] = {}
@@ -109,11 +109,11 @@ def read_negatives(
 
 
 def describe_negatives(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, object]]:
-    """Count per source its negatives and queries, quartiles of the ranks of those that a run ranked.
+    """Return for each source the numbers of its negatives and queries, and quartiles of the negatives' ranks in a run.
 
-    With judges, whose verdict is positive above `threshold`, also the quartiles of their probabilities of negatives,
-    `false_negatives` (percent of negatives above it) and `found_positives` (percent of positives above it: how far the
-    verdict is to be trusted, None without any).
+    With judges, also return the quartiles of their probabilities for negatives, `false_negatives` (percent of negatives
+    above `threshold`) and `found_positives` (percent of positives above it, which shows how far the judges can be
+    trusted). Both are None if there are no such passages.
     """
     sources: dict[str, dict[str, object]] = {}
     for name, own in rows.groupby("source", sort=False):

@@ -1,4 +1,4 @@
-"""The command `notebook`: execute a notebook on an artifact; what comes out is the executed copy and a page of it.
+"""The command `notebook`: execute a notebook on an artifact, and write the executed copy and an HTML page of it.
 
 The kernel is the interpreter that runs the command, whatever kernels and settings the user has.
 """
@@ -21,8 +21,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import write_text
 
 PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
-SECONDS = 1800.0  # for a cell
-# What a page would load from elsewhere: formulas, diagrams and widgets, none of which our notebooks have.
+SECONDS = 1800.0  # time limit of a cell
+# Scripts that a page would load from the web: for formulas, diagrams and widgets, none of which our notebooks use.
 LOADED = (
     "mathjax_url",
     "require_js_url",
@@ -37,9 +37,9 @@ def execute_notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
     """Execute a notebook on an artifact.
 
     Args:
-        notebook: the cell tagged `parameters` is followed by one that sets `artifact`.
+        notebook: a cell that sets `artifact` is inserted after its cell tagged `parameters`.
         artifact: folder of a stage.
-        out: the executed copy, .ipynb; the page goes beside it as .html.
+        out: the executed copy, .ipynb; the page is written next to it as .html.
     """
     if out.suffix != ".ipynb":
         raise UserError(f"--out: is {out}; it must end in .ipynb, the page goes beside it")
@@ -50,7 +50,7 @@ def execute_notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
 
 
 def read_notebook(path: Path) -> Any:
-    """Read a notebook; a `UserError` if the file is not one, or has no cell tagged `parameters`."""
+    """Read a notebook; refuse a file that is not a notebook, or has no cell tagged `parameters`."""
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -72,7 +72,8 @@ def _is_parameters(cell: Any) -> bool:
 def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
     """Return a copy of a notebook with parameters set and every cell executed, in the working directory.
 
-    A cell that fails is a `UserError` with its number and the error.
+    Raises:
+        UserError: a cell fails; the message has the cell's number and the error.
     """
     executed = copy.deepcopy(notebook)
     at = list(map(_is_parameters, executed.cells)).index(True)
@@ -81,7 +82,7 @@ def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
         at + 1, nbformat.v4.new_code_cell(source, id="set", metadata={"tags": ["set"]})
     )
     with tempfile.TemporaryDirectory() as folder:
-        # No kernel of the user's; `python3` is then this interpreter's. Sockets instead of ports that others can reach.
+        # Ignore the user's kernels, so that `python3` is this interpreter. Use sockets: other users could reach ports.
         kernels = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
         kernel = AsyncKernelManager(
             kernel_name="python3", kernel_spec_manager=kernels, transport="ipc"
@@ -107,7 +108,7 @@ def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
 
 
 def render_notebook(notebook: Any, title: str) -> str:
-    """Return an executed notebook as a page that loads nothing."""
+    """Return an executed notebook as an HTML page that loads nothing from the web."""
     exporter = nbconvert.HTMLExporter(embed_images=True, **dict.fromkeys(LOADED, ""))
     body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
     return str(body)

@@ -9,7 +9,7 @@ from tandem.config.references import CrossEncoderRef, RunRef
 from tandem.config.retrieval import Inference
 from tandem.stages.base import Params
 
-# Files of the stages, which notebooks read without importing the stages, since these import torch.
+# Files of the stages. Notebooks read them without importing the stages, since these import torch.
 DYNAMICS_FILE, NEGATIVES_FILE = "dynamics.parquet", "negatives.parquet"
 
 
@@ -18,12 +18,12 @@ class ErrorAnalysis(Section):
 
     system: RunRef | None = Field(
         None,
-        description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's own first that re-ranks",
+        description="the run; null: `de_bm25neg+ce_deneg`, else the configuration's first own run that re-ranks",
     )
     top: int = Field(
         5,
         ge=1,
-        description="sample queries without a positive up to this rank, and as many passages",
+        description="sampled queries have no positive up to this rank; as many passages of each are shown",
     )
     queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
     sheet: str | None = Field(
@@ -36,8 +36,8 @@ class DynamicsAnalysis(Section):
 
     model: str | None = Field(
         None,
-        description="joint model, with train.checkpoints each of them, else start and end; null: `rocketqav2`, else the"
-        " first of the configuration's own",
+        description="joint model: each of its train.checkpoints, else start and end; null: `rocketqav2`, else the first"
+        " of the configuration's own",
     )
     queries: int = Field(
         100, ge=1, description="at most this many training lists, by their queries' hash"
@@ -49,10 +49,10 @@ class NegativesAnalysis(Section):
 
     of: Distinct[str] = Field(
         ("ce_bm25neg", "ce_deneg", "rocketqav2"),
-        description="models to compare; absent and none of them there: those of the configuration's own runs",
+        description="models to compare; default, if none of these exists: those of the configuration's own runs",
     )
     judges: Items[CrossEncoderRef] = Field(
-        ("ce_deneg",), description="cross-encoders whose mean finds false negatives"
+        ("ce_deneg",), description="cross-encoders whose mean score finds false negatives"
     )
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
     queries: int = Field(
@@ -61,7 +61,7 @@ class NegativesAnalysis(Section):
 
 
 class Analysis(Section):
-    """What `snakemake notebooks` looks at."""
+    """What `snakemake notebooks` analyses."""
 
     errors: ErrorAnalysis = Field(ErrorAnalysis(), description="wrong results of a run")
     dynamics: DynamicsAnalysis = Field(
@@ -73,10 +73,12 @@ class Analysis(Section):
 
 
 class ErrorsParams(Params):
-    """Queries whose first results hold no positive."""
+    """Queries whose first results contain no positive."""
 
     split: str = Field(description="of the run")
-    top: int = Field(ge=1, description="a query is wrong if none of so many results is relevant")
+    top: int = Field(
+        ge=1, description="a query is wrong if none of its first `top` results is relevant"
+    )
     queries: int = Field(ge=1, description="wrong queries that are sampled, by their ids' hash")
     ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
 
@@ -86,13 +88,13 @@ class DynamicsParams(Inference, Params):
 
     queries: int = Field(ge=1, description="training lists, by their queries' hash")
     list_size: int | None = Field(
-        ge=1, description="passages of a list, as in the training; null: as its data decide"
+        ge=1, description="passages of a list, as in the training; null: derived from its data"
     )
     positives: int = Field(
         1, ge=1, exclude_if=is_one, description="positives of a list, as in the training"
     )
     set_apart: int | None = Field(
-        None, exclude_if=not_, description="at most so many queries are validated on instead"
+        None, exclude_if=not_, description="most queries that are set apart for validation"
     )
     seed: int = Field(description="of the training's lists")
     encode: Inference = Field(description="how the dual encoder encodes")
@@ -102,7 +104,9 @@ class HardnessParams(Inference, Params):
     """Negatives of some models' training lists."""
 
     models: tuple[str, ...] = Field(description="the model of each of the inputs `candidates.<i>`")
-    drawn_from: tuple[str, ...] = Field(description="the run that each was drawn from, or `random`")
+    drawn_from: tuple[str, ...] = Field(
+        description="the run from which each was drawn, or `random`"
+    )
     queries: int = Field(ge=1, description="queries of each model's lists, by their ids' hash")
     threshold: float = Field(
         ge=0, le=1, description="a negative that the judges score above it counts as false"

@@ -1,4 +1,4 @@
-"""The analyses behind the notebooks as stages: wrong results, a joint model's training, training lists."""
+"""Plan the stages behind the notebooks: wrong results, a joint model's training, and training lists."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ from tandem.plan.reported import reported_split, run_depth
 from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 
-# made from the sheet of wrong results, not from a layout
+# this table is made from the sheet of wrong results, not from a layout
 _ERROR_TABLE = "dureader_retrieval/table10"
 
 
@@ -76,7 +76,7 @@ class AnalysisView(View):
         return ReportPart([manifest]) if Path(manifest).is_file() else None
 
     def stage(self, notebook: str) -> Stage:
-        """Return what a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
+        """Return the stage that a notebook shows; raise a `UserError` if it needs a model or split that is missing."""
         return self._stages[notebook]()
 
     @cached_property
@@ -84,7 +84,7 @@ class AnalysisView(View):
         return dict(zip(self.notebooks, (self.errors, self.dynamics, self.hardness), strict=True))
 
     def notebook_files(self) -> list[str]:
-        """Return the executed notebooks; a `UserError` if one of them has nothing to show."""
+        """Return the paths of the executed notebooks; raise a `UserError` if one of them has nothing to show."""
         folder = f"{self.plan.views}/notebooks"
         return [f"{folder}/{name}-{self.stage(name).dataset}.ipynb" for name in self.notebooks]
 
@@ -93,7 +93,7 @@ class AnalysisView(View):
         return f"{self.plan.views}/tables/{_ERROR_TABLE}.csv"
 
     def errors(self) -> Stage:
-        """Return the wrong results of a system, on the split that is reported."""
+        """Return the stage with the wrong results of a system on the reported split."""
         entry, data = self.settings.errors, self.plan.settings.dataset
         split = reported_split(self.ctx, data)
         deepest = run_depth(self.ctx, split, data)
@@ -103,7 +103,7 @@ class AnalysisView(View):
                 f"{at} is {entry.top}, but runs on {split} are {deepest} deep; raise depth.test"
             )
 
-        # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
+        # Relevance is decided as for the system's score: by qrels, or by answers in its run.
         system = entry.system or choose_run(
             self.plan, "de_bm25neg+ce_deneg", lambda run: "+" in run
         )
@@ -124,7 +124,7 @@ class AnalysisView(View):
         return sheet
 
     def dynamics(self) -> Stage:
-        """Return a joint model's score distributions at its start, its checkpoints if it has any, and its end."""
+        """Return the stage with a joint model's score distributions at its start, any checkpoints, and its end."""
         where, entry = "analysis.dynamics.model", self.settings.dynamics
         name = entry.model or self._choose_joint_model()
         model = self.planner.model(name, where, ("joint",))
@@ -155,7 +155,7 @@ class AnalysisView(View):
         return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
 
     def _choose_joint_model(self) -> str:
-        """Return `rocketqav2`, else the first joint model behind the configuration's own runs, else its first one."""
+        """Return `rocketqav2`, else the first joint model behind the configuration's own runs, else any joint model."""
         models = self.plan.settings.models
         names = ["rocketqav2", *self._trained_models(), *models]
         for name in names:
@@ -169,7 +169,7 @@ class AnalysisView(View):
         return [model for model in dict.fromkeys(models) if model]
 
     def hardness(self) -> Stage:
-        """Return the negatives of some models' training lists, and what judges say of them."""
+        """Return the stage with the negatives of some models' training lists and the judges' verdicts on them."""
         entry, models = self.settings.negatives, self.plan.settings.models
         names = [name for name in entry.of if self.ctx.model_name(name) in models]
         if not names and "of" not in entry.model_fields_set:
@@ -201,7 +201,7 @@ class AnalysisView(View):
         return self.ctx.stage("hardness", data, "negatives", params, {**upstream, **judged})
 
     def _refuse_unknown(self, key: str, known: list[str], models: list[str]) -> None:
-        """Refuse a model that does not exist; those of a default may be absent, as the recipe that has them."""
+        """Refuse a model that does not exist; the models of a default may be absent with their recipe."""
         entry = self.settings.negatives
         may_be_absent = key not in entry.model_fields_set and models
         for name in self.ctx.members(list(getattr(entry, key))):
@@ -212,7 +212,7 @@ class AnalysisView(View):
                 )
 
     def _find_lists(self, name: str, where: str) -> Stage:
-        """Return the training lists of a model, those of its first part if it is trained in several."""
+        """Return the training lists of a model; of its first part, if it is trained in several."""
         model = self.planner.model(name, where)
         chain = self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})
         return chain[1].upstream["candidates"]

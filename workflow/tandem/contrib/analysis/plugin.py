@@ -1,4 +1,4 @@
-"""The key `analysis`, the stages behind the notebooks, and the commands that show them."""
+"""Register the key `analysis`, the stages behind the notebooks, and the commands that show them."""
 
 from tandem.commands import STEPS, Command, register_command
 from tandem.config.settings import register_section

@@ -1,8 +1,8 @@
-"""Stage `errors`: queries whose top results hold no positive, with each wrong result on a sheet for an annotator.
+"""Stage `errors`: list queries whose top results contain no positive, and write a sheet of these for an annotator.
 
-DuReader-retrieval §3.5 and Table 10: 100 queries of the development set whose top 5 hold no positive, 500 pairs in all,
-each of one of eight types. A pair's type is guessed by comparing words, which saves an annotator typing; it is no
-annotation.
+DuReader-retrieval §3.5 and Table 10: 100 queries of the development set whose top 5 contain no positive, 500 pairs in
+all, each of one of eight types. A pair's type is guessed by comparing words. This saves an annotator typing, but is not
+an annotation.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ FALSE_NEGATIVE, OTHER = "False negatives", "Others"
 TYPES = dict.fromkeys((ENTITY, NUMERAL, MODIFIER), "Salient Phrase Mismatch")
 TYPES |= {SYNTACTIC: "Syntactic mismatch", TYPO: "Other Challenges", OVERLAP: "Other Challenges"}
 TYPES |= {FALSE_NEGATIVE: "Others", OTHER: "Others"}
-# What an annotator may write instead, in the same order.
+# Short names that an annotator may write instead, in the same order.
 _SHORT = (
     "entity",
     "numeral",
@@ -60,8 +60,8 @@ _SHORT = (
     "other",
 )
 SHORT = dict(zip(_SHORT, TYPES, strict=True))
-NEAR = 0.6  # Jaccard similarity of words from which a passage says what a labelled positive says
-_ABOUT_MOST_SHARE = 0.5  # share of the query's weight from which a passage is about most of it
+NEAR = 0.6  # least Jaccard similarity of words with a positive for a passage to say the same
+_ABOUT_MOST_SHARE = 0.5  # least share of the query's weight for a passage to be about most of it
 SHEET, PAIRS, SUMMARY = "sheet.csv", "pairs.parquet", "summary.json"
 _TEXT_COLUMNS = ("query", "title", "passage", "positive", "why")
 _ANNOTATOR_COLUMNS = ("type", "note")  # the annotator's columns
@@ -69,18 +69,18 @@ FILLED = ("query_id", "doc_id", "type")
 
 
 class Wrong(NamedTuple):
-    """Hold a query without a positive among its first results."""
+    """A query without a positive among its first results."""
 
     query: str
-    # the first results with their scores, best first; empty where the run lacks it
+    # the first results with their scores, best first; empty if the run lacks the query
     top: list[tuple[str, float]]
-    # rank of each labelled positive in the run, None without; the best first
+    # rank of each labelled positive in the run, None if the run lacks it; the best first
     positives: dict[str, int | None]
 
 
 @dataclass(frozen=True)
 class WrongResult:
-    """Hold a wrong result: a passage that is not a labelled positive among the first of a query."""
+    """A wrong result: a passage among a query's first results that is not a labelled positive."""
 
     query_id: str
     doc_id: str
@@ -90,7 +90,7 @@ class WrongResult:
     title: str
     passage: str
     positive: str  # the text of the best ranked labelled positive, empty if the corpus has none
-    positive_rank: int | None  # in the run, None where the run lacks it
+    positive_rank: int | None  # in the run; None if the run lacks it
     guess: str  # a type of Table 10
     why: str  # the signal behind the guess
 
@@ -103,7 +103,7 @@ PAIRS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ErrorSummary:
-    """Counts of a run's wrong queries; `percent` is the share without a positive, `guesses` are by type."""
+    """Counts of a run's wrong queries; `percent` is their share of all queries, `guesses` counts pairs by type."""
 
     split: str
     run: str
@@ -119,7 +119,10 @@ class ErrorSummary:
 def run(job: Job[ErrorsParams]) -> None:
     """Write sheet.csv (to fill in), pairs.parquet (the same, for programs) and summary.json.
 
-    Inputs: dataset, run; match, where answers decide what is relevant. No wrong query with a result is a `UserError`.
+    Inputs: dataset, run; match, if answers decide what is relevant.
+
+    Raises:
+        UserError: no wrong query has a result.
     """
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
@@ -158,7 +161,7 @@ def run(job: Job[ErrorsParams]) -> None:
         pq.write_table(
             pa.Table.from_pylist(list(map(asdict, rows)), PAIRS_SCHEMA), draft.path(PAIRS)
         )
-        # the same with one line a row and empty columns `type` and `note`
+        # the same rows, one line each, with empty columns `type` and `note`
         write_sheet(
             draft.path(SHEET),
             [*PAIRS_SCHEMA.names, *_ANNOTATOR_COLUMNS],
@@ -169,7 +172,7 @@ def run(job: Job[ErrorsParams]) -> None:
 
 
 def _explain_nothing(folder: Path, top: int, silent: int, queries: int) -> str:
-    """Return why there is no wrong result, of a run where `silent` of the queries have no result at all."""
+    """Return the message that there is no wrong result; `silent` is the number of queries without any result."""
     if silent == queries:
         return (
             f"errors: none of the {queries:,} queries has a result in {folder}: "
@@ -187,9 +190,9 @@ def _explain_nothing(folder: Path, top: int, silent: int, queries: int) -> str:
 def find_wrong_queries(
     run: Iterable[ScoredRanking], top: int, qrels: Qrels, queries: set[str]
 ) -> Iterator[Wrong]:
-    """Yield the scored queries whose first `top` results hold no positive: the run's in its order, then those it lacks.
+    """Yield the scored queries whose first `top` results contain no positive: first the run's, then those it lacks.
 
-    The run is one of what counts.
+    The run contains only results that count.
     """
     lacking = set(queries)
     for query, docs, scores in run:
@@ -226,7 +229,7 @@ def describe_wrong_results(
         positive = (join_contents(*texts[best]), item.positives[best]) if best else ("", None)
         weights, corrections = rarity.weigh(query), rarity.correct(query)
         for rank, (doc, score) in enumerate(item.top, 1):
-            if doc not in texts:  # a released run's, which the corpus lacks
+            if doc not in texts:  # a released run may name documents that the corpus lacks
                 continue
             passage = split_into_terms(join_contents(*texts[doc]))
             guess, why = guess_type(
@@ -246,7 +249,7 @@ def describe_wrong_results(
 
 
 def list_sheet_cells(row: WrongResult) -> list[object]:
-    """Return a row as the sheet has it, the annotator's columns empty."""
+    """Return the cells of a row on the sheet, with the annotator's columns empty."""
     cells = asdict(row) | {"score": f"{row.score:.6g}"} | dict.fromkeys(_ANNOTATOR_COLUMNS, "")
     cells |= {
         name: escape_formula(cut_text(join_lines(cells[name]), CHARACTERS_PER_PASSAGE))
@@ -256,10 +259,13 @@ def list_sheet_cells(row: WrongResult) -> list[object]:
 
 
 def read_types(path: Path, errors: Artifact) -> list[str]:
-    """Return the types that the annotator chose, of the answered rows of a filled sheet.
+    """Return the types that the annotator chose, from the answered rows of a filled sheet.
 
-    A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case. A `UserError` for no such
-    file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
+    A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case.
+
+    Raises:
+        UserError: the file does not exist or is not CSV, a type is unknown, or a pair is not on the sheet or there
+            twice.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled {SHEET}")
@@ -283,24 +289,24 @@ def read_types(path: Path, errors: Artifact) -> list[str]:
 
 @dataclass(frozen=True)
 class WrongPair:
-    """Hold the words of a query and of a passage that was ranked high for it, in order, and of its positives."""
+    """The words of a query and of a passage ranked high for it, both in order, and of the query's positives."""
 
     query: list[str]
     passage: list[str]
     positives: list[set[str]] = field(default_factory=list)
-    # of content words: the rarer, the heavier
+    # content word → weight; rarer words weigh more
     weights: Mapping[str, float] = field(default_factory=dict)
-    # query word that no passage has → the like one
+    # query word that no passage contains → the similar word that was probably meant
     misspelt: Mapping[str, str] = field(default_factory=dict)
 
 
 def guess_type(pair: WrongPair) -> tuple[str, str]:
-    """Return the type (a key of TYPES) that the words suggest, and why in words; the first rule that holds."""
+    """Return the type (a key of TYPES) that the words suggest, and the reason; the first rule that holds decides."""
     words = set(pair.passage)
     if any(measure_jaccard(words, positive) >= NEAR for positive in pair.positives):
         return FALSE_NEGATIVE, "nearly the words of a labelled positive"
 
-    # `b12` is a name, no numeral
+    # `b12` is a name, not a numeral
     query_numerals = {word for word in pair.query if word.isdecimal()}
     passage_numerals = {word for word in pair.passage if word.isdecimal()}
     missing_numerals = query_numerals - passage_numerals
@@ -327,14 +333,14 @@ def guess_type(pair: WrongPair) -> tuple[str, str]:
 
 
 def measure_jaccard(left: set[str], right: set[str]) -> float:
-    """Return |A ∩ B| / |A ∪ B|, 0 of two empty sets."""
+    """Return |A ∩ B| / |A ∪ B|; 0 for two empty sets."""
     if not left and not right:
         return 0.0
     return len(left & right) / len(left | right)
 
 
 def is_reordered(pair: WrongPair) -> bool:
-    """Return whether most pairs of the query's content words stand the other way round in the passage."""
+    """Return whether most pairs of the query's content words occur in the opposite order in the passage."""
     words = [word for word in dict.fromkeys(pair.query) if word in pair.weights]
     pairs = list(combinations(map(pair.passage.index, words), 2))
     return sum(first > second for first, second in pairs) * 2 > len(pairs)

@@ -1,1 +1,1 @@
-"""Relevance by answers: a passage that holds an answer of its question counts."""
+"""Relevance by answers: a passage that contains an answer to the question is relevant."""

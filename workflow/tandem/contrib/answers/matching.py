@@ -1,8 +1,8 @@
-"""The stage `match`: which passages at the top of a run hold an answer of their question.
+"""The stage `match`: find the passages at the top of a run that contain an answer to their question.
 
-A run is turned over: each passage is read and prepared once and tried on the questions that found it. A search over
-21 million passages finds a few million of them. Instead of gathering their texts, the corpus streams by and each
-passage is tried, as it comes, on the questions whose lists name it. Held are arrays only: about 30 bytes a (question,
+A run is inverted: each passage is read and prepared once, and matched with all questions that found it. A search over
+21 million passages finds a few million of them. Instead of gathering their texts, the stage reads the corpus once and
+matches each passage with the questions whose lists name it. Only arrays are in memory: about 30 bytes per (question,
 passage) pair, and 60 for each distinct passage.
 """
 
@@ -30,21 +30,21 @@ _Integers = NDArray[np.int64]
 
 _CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
 _ROWS_PER_GROUP = 131_072
-# passages of the corpus that are read, and handed to a process, at a time
+# passages of the corpus that are read and given to a process at a time
 PASSAGES_PER_BLOCK = 4096
-_QUERIES_PER_BLOCK = 100  # whose lists are Python objects at a time
-_worker: dict[str, Matcher] = {}  # where a process keeps its matcher
+_QUERIES_PER_BLOCK = 100  # queries whose lists are Python objects at a time
+_worker: dict[str, Matcher] = {}  # the matcher of this process
 
 
 def run(job: Job[MatchParams]) -> None:
     """Match the answers of a split's questions in the passages that a run found.
 
-    Inputs: dataset, run. Writes matches.parquet: query_id, doc_id, rank, relevant, by question in the order of the
-    run, by rank.
+    Inputs: dataset, run. Writes matches.parquet with query_id, doc_id, rank and relevant: questions in the order of the
+    run, and passages by rank.
 
-    The manifest's `success` is the share of all questions with answers, in the run or not, that have a match in the
-    top k (DPR's top-k accuracy). Broken patterns, answers without a token and searches given up are counted; none of
-    them matches.
+    The manifest's `success` is a share of all questions with answers, in the run or not: those with a match in the
+    top k (DPR's top-k accuracy). Broken patterns, answers without a token, and searches that were given up are counted;
+    none of them matches.
     """
     params = job.params
     collection = Collection(job.inputs["dataset"])
@@ -97,7 +97,7 @@ def run(job: Job[MatchParams]) -> None:
 
 
 class _PassageBlock(NamedTuple):
-    """Texts of some passages, the questions that found each, and these pairs' positions in `_RunPairs.questions`."""
+    """Texts of some passages, the questions that found each, and the positions of these pairs in `_RunPairs`."""
 
     texts: list[str]
     questions: list[list[int]]
@@ -105,10 +105,10 @@ class _PassageBlock(NamedTuple):
 
 
 class _RunPairs:
-    """Hold the top of a run for the questions in `numbers` (query id → number): a pair a line, in the run's order.
+    """The top of a run for the questions in `numbers` (query id → number): a pair for each line, in the run's order.
 
-    Of each pair `questions` has the question's number, `ranks` the rank, from 1, and `docs` the document, as an index
-    into `ids`, the distinct document ids. A system that finds nothing has no pair.
+    For each pair, `questions` contains the question's number, `ranks` the rank, from 1, and `docs` the document, as an
+    index into `ids`, the distinct document ids. A system that finds nothing has no pair.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class _RunPairs:
         return len(self.docs)
 
     def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[_PassageBlock]:
-        """Yield the passages that were found, in the corpus' order, by one pass that ends with the last one needed.
+        """Yield the passages that were found, in the corpus' order, in one pass that ends after the last of them.
 
         With `title`, a passage's text is `title . text` (DPR's `use_title`).
         """
@@ -170,7 +170,7 @@ def _start(matcher: Matcher) -> None:
 
 
 def _match(piece: _PassageBlock) -> tuple[_Integers, list[bool], int]:
-    """Return the positions of a piece's pairs, whether each matches, and the searches that were given up."""
+    """Return the positions of a piece's pairs, whether each matches, and how many searches were given up."""
     matcher = _worker["matcher"]
     before = matcher.timeouts
     values: list[bool] = []

@@ -12,4 +12,4 @@ class MatchParams(Params):
     split: str = Field(description="whose questions are matched")
     match: AnswerMatch = Field(description="what counts as an answer in a passage")
     depth: int = Field(ge=1, description="passages per question")
-    title: bool = Field(description="search in `title . text`, else in the text alone")
+    title: bool = Field(description="search in `title . text`, else only in the text")

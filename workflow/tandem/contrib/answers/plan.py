@@ -1,4 +1,4 @@
-"""The stage that finds answers, for datasets whose relevance they decide and for training lists."""
+"""Plan the stage that finds answers, for datasets whose relevance they determine, and for training lists."""
 
 from tandem.plan.context import Context, plans_matches
 from tandem.plan.dataset_stages import dataset

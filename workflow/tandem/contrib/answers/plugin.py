@@ -1,4 +1,4 @@
-"""Relevance by answers: the stage that finds them in the passages of a run."""
+"""Register the stage that finds answers in the passages of a run."""
 
 from tandem.contrib.answers.options import MatchParams
 from tandem.stages import Kind, register_stage

@@ -1,1 +1,1 @@
-"""The choice of BM25's k1 and b on a split with labels."""
+"""Choice of BM25's k1 and b on a split with labels."""

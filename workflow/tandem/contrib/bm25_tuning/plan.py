@@ -1,4 +1,4 @@
-"""The choice of k1 and b for a variant of BM25, as a stage."""
+"""Plan the stage that chooses k1 and b for a variant of BM25."""
 
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError
@@ -21,7 +21,7 @@ def tune_bm25(
     upstream: dict[str, Stage],
     data: str,
 ) -> Stage:
-    """Plan the choice of k1 and b, by searches as the variant's."""
+    """Plan the choice of k1 and b, by searches like the variant's."""
     tune = ctx.settings.bm25.tune
     entry = ctx.dataset_entry(data)
     if entry.relevance == "answers":
@@ -32,6 +32,6 @@ def tune_bm25(
     params["depth"] = cutoff(tune.measure) or run_depth(ctx, tune.split, data)
     params["ignore_identical_ids"] = entry.ignore_identical_ids
     if every_field_has_b(variant):
-        params["b"] = params["b"][:1]  # no field reads it, k1 alone is chosen
+        params["b"] = params["b"][:1]  # no field uses it: only k1 is chosen
     own = plan_references(ctx, variant, at, Scope(data, tune.split))
     return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, upstream | own)

@@ -1,4 +1,4 @@
-"""The stage `tune_bm25`; `plan.py` has where variants that are `tuned` take it from."""
+"""Register the stage `tune_bm25`; `plan.py` plans it for variants that are `tuned`."""
 
 from tandem.contrib.bm25_tuning.options import TuneBm25Params
 from tandem.stages import Kind, register_stage

@@ -1,4 +1,4 @@
-"""Stage `tune_bm25`: every k1 and b of a grid searched and measured on a split with labels."""
+"""Stage `tune_bm25`: search with every k1 and b of a grid, and measure the runs on a split with labels."""
 
 from itertools import product
 
@@ -23,10 +23,10 @@ from tandem.store.job import Job, writing
 
 
 def run(job: Job[TuneBm25Params]) -> None:
-    """Search a split once for every k1 and b; writes grid.csv (k1, b, mean) and chosen.json (the best k1, b and mean).
+    """Search a split once for every k1 and b; write grid.csv (k1, b, mean) and chosen.json (the best k1, b and mean).
 
-    Inputs and execution are those of `bm25`: one process, one opened index. Of equal means the first in the grid's
-    order is chosen, k1 before b.
+    Inputs and execution are those of `bm25`: one process, one opened index. Among equal means, the first in the order
+    of the grid is chosen: by k1, then by b.
     """
     params = job.params
     require_index(job)

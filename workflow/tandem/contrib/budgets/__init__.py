@@ -1,1 +1,1 @@
-"""Trainings by a budget of minutes, and sizes of their lists and batches that follow from the data."""
+"""Trainings with a budget of minutes, and sizes of their lists and batches that follow from the data."""

@@ -18,21 +18,22 @@ from tandem.training.lists import Lists
 from tandem.training.objectives import Objective
 
 _Train = TypeVar("_Train", bound=Train)
-# Sizes from the data.
+# Sizes that follow from the data.
 _SHORTEST_LIST = 2  # passages
 _LONGEST_LIST = 8
-_VISITS_OF_A_POSITIVE = 2  # which a budget is spent on before lists grow
-_QUERIES_PER_STEP = 32  # of dual encoders, whose other queries are negatives
-_PASSAGES_PER_STEP = 32  # of all others
-# The learning rates, of one encoder those of the embedded default, and up to which steps and weights of an encoder's
-# layers they hold. No key has them: another rate would give another model the same name.
+_VISITS_OF_A_POSITIVE = 2  # a budget pays for these visits before lists grow
+_QUERIES_PER_STEP = 32  # of dual encoders, for which other queries' passages are negatives
+_PASSAGES_PER_STEP = 32  # of all other models
+# The learning rates (for a single encoder, those of the embedded default), and the numbers of steps and of weights in
+# an encoder's layers up to which they hold. No key contains them: if they changed, a different model would get the same
+# name.
 _LEARNING_RATES = {"dual": 1e-4, "cross": 1.5e-4, "joint": 5e-5}
 _STEPS_OF_THE_RATES = 400
 WEIGHTS_OF_THE_RATES = 10.6e6
 
 
 def fit_to_budget(learned: str, objective: Objective, lists: Lists, train: _Train) -> _Train:
-    """Return a training with the sizes that `sizes: data` asks for, and the steps that its budget pays for."""
+    """Return a training with the steps that its budget allows and, with `sizes: data`, with sizes from the data."""
     models, tokens = objective.models, objective.tokens
     if train.sizes == "data":
         train = fit_sizes(learned, models, tokens, lists, train)
@@ -49,8 +50,8 @@ def fit_sizes(
 ) -> _Train:
     """Return the training with `list_size`, `queries_per_batch` and `lr` from data, encoder and `budget_minutes`.
 
-    Lists are as long as the budget allows with two visits of every positive, and no longer than they were drawn;
-    the learning rate falls with the square root of steps and weights. The objective is `dual`, `cross` or `joint`.
+    Lists are as long as the budget allows with two visits of every positive, and no longer than they were drawn. The
+    learning rate falls with the square root of steps and weights. `objective` is `dual`, `cross` or `joint`.
     """
     minutes = train.budget_minutes or 0.0
     shortest = train.model_copy(

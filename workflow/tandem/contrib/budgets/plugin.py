@@ -1,4 +1,4 @@
-"""Steps and sizes of a training that follow from `budget_minutes`."""
+"""Register the steps and sizes of a training that follow from `budget_minutes`."""
 
 from tandem.config.training import FITS
 

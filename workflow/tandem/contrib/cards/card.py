@@ -1,6 +1,6 @@
-"""The card of a trained model, README.md in its folders: recipe, data, numbers and lineage, from artifacts alone.
+"""The card of a trained model, README.md in its folders: recipe, data, numbers and lineage, from artifacts only.
 
-Neither a time nor a machine's name stands in it: the same training writes the same bytes.
+It contains neither a time nor a machine's name, so that the same training writes the same bytes.
 """
 
 import json
@@ -39,7 +39,7 @@ from tandem.store.job import Job, load, plain
 from tandem.training.checkpoints import State
 
 _PART_NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
-# how to load what sentence-transformers has a class for, by the representation, whose own class says nothing
+# representation → usage of models that sentence-transformers can load, if the representation's class has no `usage`
 _USAGES: dict[str, Callable[[DualShape, InputLengths], str]] = {
     "single": describe_dual_usage,
     "sparse": partial(describe_library_usage, kind="SparseEncoder"),
@@ -49,7 +49,7 @@ _USAGES: dict[str, Callable[[DualShape, InputLengths], str]] = {
 def write_card(
     folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int, sizes: Json
 ) -> None:
-    """Write the card into every loadable folder of a saved part; `sizes` are those that followed from the data."""
+    """Write the card into every loadable folder of a saved part; `sizes` are the sizes derived from the data."""
     part = folder.name
     encoder = _find_origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
@@ -90,9 +90,9 @@ def write_card(
 
 
 def _read_saved_score(folder: Path) -> str | None:
-    """Return the score in terms of `logits`, shape (pairs, labels), as Python.
+    """Return the score as a Python expression of `logits`, shape (pairs, labels).
 
-    None without `…ForSequenceClassification`.
+    None if the saved architecture is not a `…ForSequenceClassification`.
     """
     path = folder / "config.json"
     config = read_optional(path)
@@ -105,7 +105,7 @@ def _read_saved_score(folder: Path) -> str | None:
 
 
 def _find_origin(job: Job[ModelParams], part: str) -> Artifact:
-    """Return the artifact that a part's weights come from originally, however many trainings are between."""
+    """Return the artifact from which a part's weights originally come, across any number of trainings."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
     artifact = None
@@ -118,7 +118,7 @@ def _find_origin(job: Job[ModelParams], part: str) -> Artifact:
 
 
 def _describe_losses(job: Job[ModelParams]) -> str:
-    """Return the losses by name, each with the head of its function's docstring: equation and source."""
+    """Return the losses by name, each with the beginning of its function's docstring: equation and source."""
     params = job.params
     train = job.params.train
     losses: list[tuple[str, Callable[..., Any]]] = []
@@ -142,7 +142,7 @@ def _describe_losses(job: Job[ModelParams]) -> str:
 
 
 def _describe_data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
-    """Return the card's table of data: collection, licence, number of lists, and where their negatives come from."""
+    """Return the card's table of data: collection, licence, number of lists, and the source of their negatives."""
     dataset = job.inputs["dataset"]
     candidates = job.inputs["candidates"]
     sources = [
@@ -206,7 +206,7 @@ def _describe_lineage(job: Job[ModelParams], encoder: Artifact) -> str:
 
 
 def _split_path(item: tuple[str, object]) -> list[str]:
-    """Return the parts of a dotted path, by which parameters are sorted section by section."""
+    """Return the parts of a dotted path, a key that sorts parameters section by section."""
     return item[0].split(".")
 
 

@@ -1,4 +1,4 @@
-"""The card that stands in the folders of a trained model."""
+"""Register the card that is written into the folders of a trained model."""
 
 from tandem.stages.training import PART_NOTES
 

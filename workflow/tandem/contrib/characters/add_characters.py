@@ -1,7 +1,8 @@
-"""Stage `character_encoder`: CharacterBERT's input below the layers of a published BERT.
+"""Stage `character_encoder`: put CharacterBERT's input below the layers of a published BERT.
 
-The input begins at random. It first learns the vectors that the encoder has of the whole words of its vocabulary, so
-that the layers above find nearly what they know; words of several pieces it makes of their characters alone.
+The input's weights are random at first. It learns to reproduce the encoder's vectors of the whole words in its
+vocabulary, so that the layers above read nearly the inputs that they know. For words of several pieces, it computes
+vectors from their characters only.
 """
 
 import math
@@ -63,7 +64,7 @@ def run(job: Job[CharacterEncoderParams]) -> None:
 
 
 def make_tokenizer(lowercase: bool) -> Any:
-    """Return a tokenizer of transformers that knows special tokens alone, and splits as BERT's BasicTokenizer does."""
+    """Return a transformers tokenizer that knows only special tokens and splits as BERT's BasicTokenizer does."""
     ids = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
     tokenizer = Tokenizer(WordLevel(ids, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
@@ -74,7 +75,7 @@ def make_tokenizer(lowercase: bool) -> Any:
 
 
 def replace_input(start: Any, params: CharacterEncoderParams) -> CharacterBertModel:
-    """Return an encoder with all weights of `start` but its vectors of word pieces, and a new input."""
+    """Return an encoder with a new input and all weights of `start` except its vectors of word pieces."""
     sizes = start.config.to_dict()
     for name in ("model_type", "architectures", "transformers_version", "dtype"):
         sizes.pop(name, None)
@@ -96,9 +97,9 @@ def replace_input(start: Any, params: CharacterEncoderParams) -> CharacterBertMo
 
 
 def find_whole_words(start: Any, pieces: Any, splitter: WordTokenizer) -> tuple[list[str], Tensor]:
-    """Return the entries of a vocabulary that texts can have as words, by id, and their vectors.
+    """Return the entries of a vocabulary that can occur as words in texts, by id, and their vectors.
 
-    Pieces that continue a word, special tokens, and what splits into other words are none.
+    Pieces that continue a word, special tokens, and entries that split into other words are left out.
     """
     special = {*pieces.all_special_tokens}
     vocabulary = sorted(pieces.get_vocab().items(), key=lambda entry: entry[1])
@@ -115,7 +116,7 @@ def find_whole_words(start: Any, pieces: Any, splitter: WordTokenizer) -> tuple[
 def imitate(
     model: CharacterBertModel, words: Sequence[str], vectors: Tensor, how: Imitation, label: str
 ) -> float | None:
-    """Have an encoder's input learn vectors of words, by their mean squared error.
+    """Train an encoder's input to reproduce vectors of words, by their mean squared error.
 
     Returns:
         The error of the last tenth of the steps, as a share of the vectors' variance; None without steps or words.

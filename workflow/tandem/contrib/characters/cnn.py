@@ -1,7 +1,7 @@
-"""CharacterBERT (El Boukkouri et al. 2020): BERT whose input vectors are made of each word's characters.
+"""CharacterBERT (El Boukkouri et al. 2020): BERT whose input vectors are computed from each word's characters.
 
-A word's characters are vectors; filters of several widths pass over them, of each filter the largest answer is kept;
-highway layers (Srivastava et al. 2015) and a linear layer make the vector that BERT would look up.
+A word's characters become vectors. Filters of several widths pass over these, and each filter's largest output is kept.
+Highway layers (Srivastava et al. 2015) and a linear layer then compute the vector that BERT would look up.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from tandem.models.hub import encoder_family
 from tandem.models.tokens import PADDING_OF_WORD
 
 FAMILY = "character_bert"
-_CHARACTERS = 263  # numbers of characters: from 0 to 262, of which the last stands for [MASK]
-_CARRIED = 1.0  # bias of new highway gates: at first a layer hands its input on
+_CHARACTERS = 263  # characters have the numbers 0 to 262; the last one represents [MASK]
+_CARRIED = 1.0  # bias of new highway gates: at first, a layer mostly passes its input on
 
 
 class CharacterBertConfig(BertConfig):  # type: ignore[misc]
-    """Sizes of BERT, and of what makes its input vectors."""
+    """Sizes of BERT, and of the layers that compute its input vectors."""
 
     model_type = FAMILY
 
@@ -30,7 +30,7 @@ class CharacterBertConfig(BertConfig):  # type: ignore[misc]
 
 
 class CharacterCnn(nn.Module):
-    """Make words' vectors from their characters."""
+    """Compute words' vectors from their characters."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class CharacterCnn(nn.Module):
         self.widest = max((width for width, _ in filters), default=1)
 
     def draw(self) -> None:
-        """Draw all weights anew, as PyTorch draws new layers; gates begin open for a layer's input."""
+        """Draw all weights anew, as PyTorch does for new layers; gates are open for a layer's input at first."""
         layer: Any
         for layer in (self.characters, *self.filters, *self.highways, self.projection):
             layer.reset_parameters()
@@ -58,7 +58,7 @@ class CharacterCnn(nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         """Return vectors of words.
 
-        Behind the longest word all windows hold padding alone, so one of them is enough.
+        After the end of the longest word, all windows contain only padding, so that one of them is enough.
 
         Args:
             words: numbers of their characters, shape (words, LONGEST_WORD).
@@ -91,7 +91,7 @@ class CharacterBertModel(BertModel):  # type: ignore[misc]
         """Return BERT's outputs.
 
         Args:
-            input_ids: which of the words each token is, shape (texts, tokens).
+            input_ids: each token's row in `characters`, shape (texts, tokens).
             characters: numbers of the words' characters, shape (words, LONGEST_WORD).
             options: BERT's own, such as `attention_mask`.
         """
@@ -101,6 +101,6 @@ class CharacterBertModel(BertModel):  # type: ignore[misc]
 
 @encoder_family("character_bert")
 def register_character_bert() -> None:
-    """Have transformers load such encoders from folders."""
+    """Register such encoders with transformers, so that it loads them from folders."""
     AutoConfig.register(FAMILY, CharacterBertConfig, exist_ok=True)
     AutoModel.register(CharacterBertConfig, CharacterBertModel, exist_ok=True)

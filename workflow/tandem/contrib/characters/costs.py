@@ -1,4 +1,4 @@
-"""What an input of characters costs to make."""
+"""Estimate what it costs to train an input of characters, and to use it."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ from tandem.extras.estimate.resources import (
 from tandem.extras.estimate.stage_costs import estimate_tokens
 from tandem.plan.graph import Stage
 
-_CHARACTERS_OF_WORD = 10  # of a usual word, with its begin and its end
+_CHARACTERS_OF_WORD = 10  # of a typical word, with the marks of its begin and its end
 
 
 @cost("character_encoder")
 def estimate_imitation(stage: Stage, setting: Setting) -> Work:
-    """Estimate the steps by which the input learns."""
+    """Estimate the training steps of the input."""
     params, shape = params_of(stage), setting.shape(stage)
     words = params.imitation.steps * params.imitation.words_per_batch
     operations = FORWARD_AND_BACKWARD * count_word_operations(stage, shape.hidden) * words
@@ -35,7 +35,7 @@ def count_word_operations(encoder: Stage, hidden: int) -> float:
 
 
 def _count_weights(encoder: Stage, hidden: int) -> tuple[int, int]:
-    """Return the weights of the filters, and of the layers above them."""
+    """Return the number of weights of the filters, and of the layers above them."""
     params = params_of(encoder)
     size = sum(number for _, number in params.filters)
     of_filters = sum(width * number for width, number in params.filters) * params.character_size

@@ -1,4 +1,4 @@
-"""The keys of encoders of source `characters`, and the parameters of the stage that makes them."""
+"""The keys of encoders with source `characters`, and the parameters of the stage that trains them."""
 
 from typing import ClassVar, Literal
 
@@ -8,23 +8,23 @@ from tandem.config.base import Items, Section, problem
 from tandem.config.encoders import LONGEST_WORD, MadeEncoder
 from tandem.stages.base import Params
 
-# by their ids
+# in the order of their ids
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Filter = Items[int]
 
 
 class CharacterInput(Section):
-    """How a word's vector is made of its characters; the sizes are the paper's."""
+    """How a word's vector is computed from its characters; the sizes are the paper's."""
 
-    lowercase: bool = Field(True, description="texts are lowercased, and lose accents")
+    lowercase: bool = Field(True, description="texts are lowercased and lose their accents")
     character_size: int = Field(16, ge=1, description="numbers of a character's vector")
     filters: Items[Filter] = Field(
         ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
         min_length=1,
         description="width in characters and number of the filters of each kind",
     )
-    highway_layers: int = Field(2, ge=0, description="highway layers behind the filters")
+    highway_layers: int = Field(2, ge=0, description="highway layers after the filters")
 
     @field_validator("filters")
     @classmethod
@@ -48,8 +48,8 @@ class Imitation(Section):
 class CharacterEncoder(CharacterInput, MadeEncoder):
     """An encoder that reads words by their characters: the layers of `start` above CharacterBERT's input."""
 
-    source: Literal["characters"] = Field(description="where it is from")
-    start: str = Field(description="BERT whose layers it has")
+    source: Literal["characters"] = Field(description="where the encoder comes from")
+    start: str = Field(description="BERT whose layers it uses")
     imitation: Imitation = Field(Imitation(), description="how the new input learns at first")
 
     has_own_tokenizer: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Encoders of source `characters` as stages."""
+"""Plan the stages of encoders with source `characters`."""
 
 from tandem.contrib.characters.options import CharacterEncoder, CharacterInput
 from tandem.plan.context import Context, json_of, plans_encoder, plans_tokenizer
@@ -18,5 +18,5 @@ def plan_character_encoder(ctx: Context, name: str, entry: CharacterEncoder) -> 
 
 @plans_tokenizer("characters")
 def plan_words(ctx: Context, name: str, entry: CharacterEncoder) -> Stage:
-    """Return the stage of the encoder itself, which has the tokenizer that splits texts into words."""
+    """Return the stage of the encoder itself: it contains the tokenizer, which splits texts into words."""
     return encoder(ctx, name)

@@ -1,4 +1,4 @@
-"""Encoders of source `characters`, and the stages that make them and the words they read."""
+"""Register encoders with source `characters`, the stage that trains them, and the stage of the words that they read."""
 
 from tandem.config.encoders import EncoderSource, register_encoder_source
 from tandem.contrib.characters.options import CharacterEncoder, CharacterEncoderParams

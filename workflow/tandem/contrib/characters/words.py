@@ -1,8 +1,8 @@
 """Stage `word_tokens`: a collection's texts as ids of words, and the characters of each word.
 
-Ids count the words of a part of the passages, or of all queries, in the order in which they first occur. The files of a
-part are put behind one another, so that no more than a part's words are in memory; a word of several parts has an id in
-each. In front of all words stand the special tokens.
+Ids number the words of a part of the passages, or of all queries, in the order of their first occurrence. The parts'
+files are joined end to end, so that only one part's words are in memory; a word that occurs in several parts has an id
+in each. The special tokens come before all words.
 """
 
 import json
@@ -40,7 +40,7 @@ from tandem.stages.training import TokensParams
 from tandem.store.job import Draft, Job
 
 _WORDS_PER_BLOCK = 1 << 16
-# What stands for a special token between a word's begin and its end; [PAD] and [UNK] have no characters.
+# The character of a special token between the marks of a word's begin and end; [PAD] and [UNK] have no characters.
 _SPECIAL_CHARACTERS = {"[CLS]": 257, "[SEP]": 258, "[MASK]": 262}
 _EXAMPLE = """\
 Words are read by their characters: neither transformers nor sentence-transformers loads these folders.
@@ -59,10 +59,10 @@ scores = dot_scores(*vectors, model.temperature)
 
 
 class WordTokenizer:
-    """Split texts into words as BERT's BasicTokenizer does, and number words as they come.
+    """Split texts into words as BERT's BasicTokenizer does, and number words in the order of their occurrence.
 
     Attributes:
-        ids: word → its id; the first one has that behind the last special token's.
+        ids: word → its id; the first word's id follows that of the last special token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -71,7 +71,7 @@ class WordTokenizer:
         self.ids: dict[str, int] = {}
 
     def prompt(self, text: str) -> str:
-        """Return a text of the configuration as it is: it spells no special token."""
+        """Return a text of the configuration unchanged: no special tokens are recognised in it."""
         return text
 
     def special_id(self, token: str) -> int:
@@ -79,14 +79,14 @@ class WordTokenizer:
         return SPECIAL_TOKENS.index(token)
 
     def split(self, text: str) -> list[str]:
-        """Return the words of a text; a sign of punctuation is one, and so is a Chinese character."""
+        """Return the words of a text; each punctuation mark and each Chinese character is a word."""
         normal = self._normalizer.normalize_str(text)
         return [word for word, _ in self._splitter.pre_tokenize_str(normal)]
 
     def tokenise(
         self, texts: Sequence[str], length: int | None = None
     ) -> tuple[list[list[int]], list[bool]]:
-        """Return the ids of the words of texts, cut to `length`; and which of the texts were cut."""
+        """Return the ids of the words of texts, cut to `length`, and whether each text was cut."""
         rows = []
         cut = []
         for text in texts:
@@ -101,7 +101,7 @@ class WordTokenizer:
 
 
 def spell(word: str) -> list[int]:
-    """Return the numbers of a word's characters: its begin, 1 + each byte, as many as there is room for, its end."""
+    """Return the numbers of a word's characters: its begin, 1 + each byte, as many as fit, and its end."""
     shown = word.encode("utf-8", "replace")[: LONGEST_WORD - 2]
     return [BEGIN_OF_WORD, *(1 + byte for byte in shown), END_OF_WORD]
 
@@ -125,11 +125,11 @@ def spell_words(side: Side) -> Iterator[list[list[int]]]:
 
 
 def read_texts(tokenizer: Any, texts: Sequence[str]) -> tuple[Ragged, WordTemplate]:
-    """Return ids of the words of some texts, and the template that says what these stand for.
+    """Return ids of the words of some texts, and the template that contains the words' characters.
 
     Args:
-        tokenizer: that of an encoder of source `characters`.
-        texts: behind their prompts, if they have any; none is cut.
+        tokenizer: the tokenizer of an encoder with source `characters`.
+        texts: with their prompts in front, if they have any; no text is cut.
     """
     words = WordTokenizer(tokenizer)
     rows, _ = words.tokenise(texts)
@@ -155,14 +155,14 @@ def to_ragged(rows: Iterable[list[int]], dtype: str) -> Ragged:
 
 
 def move_ids(texts: Ragged, before: int) -> Ragged:
-    """Return ids of words that stand behind so many others; special tokens keep theirs."""
+    """Return ids of words that follow `before` other words; special tokens keep their ids."""
     ids = np.asarray(texts.ids)
     moved = np.where(ids < len(SPECIAL_TOKENS), ids, ids + ids.dtype.type(before))
     return replace(texts, ids=moved)
 
 
 class WordTokeniser(Tokeniser):
-    """Write ids of words, and the words' characters beside them."""
+    """Write ids of words, and the words' characters next to them."""
 
     def __init__(self, job: Job[TokensParams]) -> None:
         super().__init__(job)
@@ -178,7 +178,7 @@ class WordTokeniser(Tokeniser):
         return {"words": words}
 
     def write_texts(self, draft: Draft, parts: dict[int, Json], query: Side) -> tuple[int, Json]:
-        """Put the parts together, then all queries, each one's words behind those before."""
+        """Write the parts end to end, and then all queries; the ids of each follow those of the words before."""
         data = self.job.inputs["dataset"]
         titled = self.template.titled
         before = sum(facts["words"] for facts in parts.values())
@@ -210,10 +210,10 @@ class WordTokeniser(Tokeniser):
 
 
 def run_shard(job: Job[TokensParams]) -> Json:
-    """Split every n-th part of the passages into words, beginning with this shard's number."""
+    """Split every n-th part of the passages into words, starting at this shard's number."""
     return {"parts": list(WordTokeniser(job).write_parts())}
 
 
 def run(job: Job[TokensParams]) -> None:
-    """Split what no shard has split and all queries into words, and put all together."""
+    """Split all queries and the parts that no shard has split into words, and join everything."""
     write_tokens(WordTokeniser(job))

@@ -1,1 +1,1 @@
-"""What looks wrong with a collection: languages that do not fit, and queries that find themselves."""
+"""Checks of a collection for likely mistakes: languages that do not fit, and queries that find themselves."""

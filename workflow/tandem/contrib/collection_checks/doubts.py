@@ -1,4 +1,4 @@
-"""Lines about a dataset where a stage uses it: reasons why the stage's result may be worse than it could be."""
+"""Warnings about a dataset in the stages that use it: reasons why their results may be worse than necessary."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def list_misfits(job: Job[Any]) -> Iterator[str]:
 
 
 def list_scripts(job: Job[Any], tokenizer: Any) -> Iterator[str]:
-    """Yield a line where the passages have another script than the pieces of a tokenizer's vocabulary."""
+    """Yield a line if the script of the passages is not that of the pieces of a tokenizer's vocabulary."""
     texts = job.inputs["dataset"].manifest.facts.get("texts", {})
     scripts = texts.get("passages", {}).get("scripts", {})
     pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
@@ -44,7 +44,7 @@ def list_scripts(job: Job[Any], tokenizer: Any) -> Iterator[str]:
 
 
 def list_own_passages(job: Job[ScoreParams]) -> Iterator[str]:
-    """Yield a line where most of the queries are passages of the dataset, each of which finds itself."""
+    """Yield a line if most of the queries are passages of the dataset, each of which finds itself."""
     if job.params.ignore_identical_ids or job.params.members is not None:
         return
     facts = job.inputs["dataset"].manifest.facts

@@ -1,4 +1,4 @@
-"""What looks at a dataset as it is made, and what is said of it where it is used."""
+"""Register the observers of a dataset's texts during its stage, and the warnings of the stages that use it."""
 
 from tandem.stages.data import DATASET_DOUBTS, DATASET_OBSERVERS
 

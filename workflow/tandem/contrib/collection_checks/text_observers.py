@@ -1,4 +1,4 @@
-"""What is kept of a dataset's texts: their scripts and languages, and the queries that are passages."""
+"""Observe a dataset's texts: their scripts and languages, and the queries that are passages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,16 +24,16 @@ class TextsObserver:
         self.sample = TextSample()
 
     def add(self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> None:
-        """Look at some passages."""
+        """Add some passages to the sample."""
         self.sample.add(texts)
 
     def facts(self) -> Json:
-        """Return `passages` and `queries` → what `TextSample.facts` says of them."""
+        """Return `passages` and `queries`, each with its `TextSample.facts`."""
         return {
             "passages": self.sample.facts(),
             "queries": TextSample(list(self.queries.texts.values())).facts(),
         }
 
     def notes(self) -> Iterator[str]:
-        """Yield nothing: another language is said where texts are analysed."""
+        """Yield nothing: the stages that analyse the texts warn of other languages."""
         yield from ()

@@ -1,1 +1,1 @@
-"""Re-ranking by a model that compares passages: each two at the top of a list, and what is made of it."""
+"""Re-ranking by a model that compares the passages at the top of a list in pairs, and aggregates of the comparisons."""

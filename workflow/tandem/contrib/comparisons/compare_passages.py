@@ -1,7 +1,7 @@
-"""Stages `compare` and `rerank_compared`: a model compares the passages at the top of a run; what becomes of it.
+"""Stages `compare` and `rerank_compared`: a model compares the passages at the top of a run, which is then re-ranked.
 
-duoBERT (Nogueira et al. 2019) and duoT5 (Pradeep et al. 2021): each two passages are read together with the query, in
-both orders. The comparisons are kept, so that every aggregation is one of the same numbers.
+duoBERT (Nogueira et al. 2019) and duoT5 (Pradeep et al. 2021) read every pair of passages together with the query, in
+both orders. The comparisons are stored, so that every aggregation uses the same numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 COMPARISONS_FILE = "comparisons.npy"
-_AT_ONCE = 4096  # comparisons whose texts are in memory together
+_AT_ONCE = 4096  # comparisons whose texts are in memory at once
 
 
 def list_pairs(count: int) -> tuple[Array, Array]:
@@ -60,7 +60,7 @@ def join_passages(
     """Return the two passages of each row as one text, with ids between them.
 
     Args:
-        room: how many tokens the joined text of each row has at most: the longer passage loses its end first. None:
+        room: how many tokens the joined text of each row may have; the longer passage loses its end first. None:
             nothing is cut.
     """
     if room is not None:
@@ -75,9 +75,10 @@ def join_passages(
 
 
 def find_room(model: CrossEncoder, template: Template, queries: Ragged) -> Ids | None:
-    """Return how many tokens two joined passages may have beside each query, shape (queries,).
+    """Return how many tokens two joined passages may have together with each query, shape (queries,).
 
-    None where pairs are not cut. Else they would be cut as one text, which takes the second passage away.
+    None if the model does not cut pairs. If it does, it would cut the joined passages as one text and so remove the
+    second passage.
     """
     read = model.adapt(template)
     if read.longest_pair is None:
@@ -87,7 +88,7 @@ def find_room(model: CrossEncoder, template: Template, queries: Ragged) -> Ids |
 
 
 class Comparing:
-    """The lists that a job compares, part by part; the model is loaded for the first part that is missing."""
+    """The lists whose passages a job compares, part by part; the model is loaded for the first missing part."""
 
     def __init__(self, job: Job[CompareParams]) -> None:
         require_dataset(job, "run", "tokens")
@@ -104,7 +105,7 @@ class Comparing:
         self.model: CrossEncoder | None = None
 
     def open(self) -> CrossEncoder:
-        """Load the model; a `UserError` if it does not compare passages, or takes shorter texts."""
+        """Load the model; refuse one that does not compare passages, or only takes shorter texts."""
         params = self.job.params
         use_workers(self.job.execution.workers)
         model = CrossEncoder.load(self.folder).to(device())
@@ -141,7 +142,7 @@ class Comparing:
         template = self.tokens.template
         first, second = list_pairs(len(top))
         lengths = self.tokens.passages.lengths(top)
-        # pairs of like length together; they are computed in shapes that do not depend on their company
+        # sort pairs by length; each is computed in a shape that does not depend on the other pairs
         order = np.argsort(-((lengths[first] + lengths[second]) // PAIR_LENGTH_STEP), kind="stable")
         scores = np.empty(len(first), np.float32)
         for start in range(0, len(order), _AT_ONCE):
@@ -161,7 +162,7 @@ class Comparing:
         return scores
 
     def complete(self) -> dict[int, Json]:
-        """Write this job's parts that are missing; the facts of each of them."""
+        """Write this job's missing parts; return the facts of its parts by number."""
         return self.parts.complete(len(self.tops), self.write_part)
 
 
@@ -176,12 +177,12 @@ def read_tops(run: Artifact, dataset: Artifact, depth: int) -> tuple[Array, list
 
 
 def run_shard(job: Job[CompareParams]) -> Json:
-    """Compare every n-th part's lists, beginning with this shard's number."""
+    """Compare the lists of every n-th part, starting at this shard's number."""
     return {"parts": list(Comparing(job).complete())}
 
 
 def run(job: Job[CompareParams]) -> None:
-    """Write comparisons.npy: of each list of the run the scores s(q, p_i, p_j), in the order of `list_pairs`.
+    """Write comparisons.npy: for each list of the run, the scores s(q, p_i, p_j) in the order of `list_pairs`.
 
     Inputs: dataset, run, tokens, and model, a cross-encoder that compares.
     """
@@ -207,9 +208,9 @@ def run(job: Job[CompareParams]) -> None:
 def aggregate(method: ComparisonAggregate, logits: Array, count: int) -> Array:
     """Return a list's scores from its comparisons, float64, shape (passages,).
 
-    With p_ij = σ(s(q, p_i, p_j)), over all j ≠ i: Σ p_ij (`sum`), Σ p_ij + 1 - p_ji (`sym_sum`), how often p_ij > ½
-    (`binary`), the least or greatest p_ij (`min`, `max`); `copeland` counts the passages over which i is preferred in
-    both orders together, p_ij > p_ji, and half of those that are equal.
+    With p_ij = σ(s(q, p_i, p_j)), over all j ≠ i: Σ p_ij (`sum`), Σ p_ij + 1 - p_ji (`sym_sum`), the number of
+    p_ij > ½ (`binary`), the least or greatest p_ij (`min`, `max`). `copeland` counts the passages j over which i is
+    preferred by both orders together, p_ij > p_ji, plus half of those with p_ij = p_ji.
 
     Args:
         logits: s(q, p_i, p_j) in the order of `list_pairs`.
@@ -234,7 +235,7 @@ def aggregate(method: ComparisonAggregate, logits: Array, count: int) -> Array:
 
 
 def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
-    """Yield (the query's row, its documents' rows, their scores): compared ones first, of equal ones the earlier."""
+    """Yield (the query's row, its documents' rows, their scores): compared documents first; ties keep their order."""
     stored: Any = np.load(
         job.inputs["compared"].path(COMPARISONS_FILE), mmap_mode="r", allow_pickle=False
     )
@@ -253,7 +254,7 @@ def rerank(job: Job[RerankComparedParams]) -> Iterator[RankedRows]:
 
 
 def run_rerank(job: Job[RerankComparedParams]) -> None:
-    """Write a run as deep as the input `run`, whose top is ordered by the input `compared`."""
+    """Write a run as deep as the input `run`, with its top ordered by the input `compared`."""
     require_dataset(job, "run", "compared")
     compared = job.inputs["compared"]
     run = Path(compared.upstream["run"]).name

@@ -1,4 +1,4 @@
-"""Comparisons of passages, the entries of `comparisons`, and the parameters of their stages."""
+"""Options of comparisons of passages, the entries of `comparisons`, and the parameters of their stages."""
 
 from typing import Annotated, Literal
 
@@ -11,12 +11,12 @@ from tandem.config.retrieval import Reranks
 from tandem.stages.base import Params
 from tandem.stages.retrieval import ScoringParams
 
-LISTS_PER_PART = 32  # whose comparisons are a part: 2,880 of ten passages each, 78,400 of fifty
+LISTS_PER_PART = 32  # 2,880 comparisons if ten passages of each are compared, 78,400 with fifty
 ComparisonAggregate = Literal["sum", "sym_sum", "binary", "min", "max", "copeland"]
 
 
 class Comparison(Reranks):
-    """The top of a list ordered by a model that compares passages, an entry of `comparisons`."""
+    """Re-ranking of a list's top by a model that compares passages; an entry of `comparisons`."""
 
     orders_together = True
     by: Annotated[str, Reference("cross-encoder", objectives=(COMPARING,))] = Field(
@@ -25,15 +25,15 @@ class Comparison(Reranks):
     top: int = Field(
         10,
         ge=2,
-        description="passages that are compared, each two in both orders; at most rerank.depth",
+        description="passages that are compared, each pair in both orders; at most rerank.depth",
     )
     aggregate: ComparisonAggregate = Field(
-        "sum", description="what of a passage's comparisons is its score; see docs/rerankers.md"
+        "sum", description="how a passage's comparisons become its score; see docs/rerankers.md"
     )
 
 
 class CompareParams(ScoringParams):
-    """Comparisons of each two passages at the top of a run, in both orders."""
+    """Comparisons of all pairs of passages at the top of a run, in both orders."""
 
     depth: int = Field(10, ge=2, description="passages that are compared per query")
 
@@ -43,12 +43,12 @@ class RerankComparedParams(Params):
 
     depth: int = Field(10, ge=2, description="passages that were compared per query")
     aggregate: ComparisonAggregate = Field(
-        "sum", description="what of a passage's comparisons is its score"
+        "sum", description="how a passage's comparisons become its score"
     )
 
 
 def check_comparing(entry: CrossModel) -> None:
-    """Refuse what a model that compares passages does not learn from."""
+    """Refuse options that a model that compares passages cannot learn with."""
     train = entry.train
     others = ("distil", "in_batch", "budget_minutes", "checkpoints")
     if key := next((key for key in others if getattr(train, key)), None):

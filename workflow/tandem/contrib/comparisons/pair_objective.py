@@ -24,11 +24,11 @@ from tandem.training.objectives import Cross, apply_gradient
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Hold ordered pairs of the passages of some lists.
+    """Ordered pairs of the passages of some lists.
 
     Attributes:
-        lists: which list each pair is of, shape (pairs,).
-        first, second: the columns of its passages, likewise.
+        lists: the list of each pair, shape (pairs,).
+        first, second: the columns of the pair's passages in its list, shape (pairs,).
     """
 
     lists: Ids
@@ -37,7 +37,7 @@ class Comparisons:
 
     @classmethod
     def of_labels(cls, batch: Batch) -> "Comparisons":
-        """Return each positive before each negative of its list, and behind these pairs the same turned round."""
+        """Return the pairs of each positive with each negative of its list, and after these the same pairs reversed."""
         count = (
             np.ones(len(batch.queries), np.int64) if batch.positives is None else batch.positives
         )
@@ -52,14 +52,14 @@ class Comparisons:
 
     @classmethod
     def of_all(cls, batch: Batch) -> "Comparisons":
-        """Return each two different passages of a list, in both orders."""
+        """Return all pairs of different passages of a list, in both orders."""
         stands = batch.mask[:, :, None] & batch.mask[:, None, :]
         is_itself = np.eye(stands.shape[1], dtype=bool)
         return cls(*np.nonzero(stands & ~is_itself))
 
 
 class ComparisonScores(CrossScores):
-    """s(q, p_i, p_j) by a cross-encoder that compares, whose sigmoid is the probability that p_i is more relevant."""
+    """s(q, p_i, p_j) by a cross-encoder that compares; its sigmoid is the probability that p_i is more relevant."""
 
     def compare(self, batch: Batch, pairs: Comparisons, seeds: Seeds) -> Replayed:
         """Compute the scores of pairs of the batch's lists, in their order."""
@@ -72,7 +72,7 @@ class ComparisonScores(CrossScores):
         return self.replay(queries, joined, seeds)
 
     def split(self, batch: Batch) -> Iterator[Batch]:
-        """See `CrossScores.split`; lists count by the pairs of `Comparisons.of_labels`."""
+        """See `CrossScores.split`; a list's size is that of its pairs in `Comparisons.of_labels`."""
         pairs = Comparisons.of_labels(batch)
         template = self.tokens.template
         passages = self.tokens.passages.lengths(np.maximum(batch.passages, 0))
@@ -87,7 +87,7 @@ class ComparisonScores(CrossScores):
 class ComparisonObjective(Cross):
     """-log σ(s(q,p+,p-)) - log(1 - σ(s(q,p-,p+))), averaged over a list's pairs and orders, and over queries.
 
-    duoBERT's loss (Nogueira et al. 2019, Eq. 3), which is a sum over all pairs; here lists weigh alike.
+    duoBERT's loss (Nogueira et al. 2019, Eq. 3). There it is a sum over all pairs; here all lists have the same weight.
     """
 
     pairs: ComparisonScores
@@ -101,7 +101,7 @@ class ComparisonObjective(Cross):
         pairs = Comparisons.of_labels(batch)
         computed = self.pairs.compare(batch, pairs, seeds)
         scores = computed.values()
-        # The second half are the same pairs turned round, where 1 - σ(s) = σ(-s).
+        # The second half are the same pairs reversed, with 1 - σ(s) = σ(-s).
         half = len(scores) // 2
         signed = torch.cat([scores[:half], -scores[half:]])
         counts = np.maximum(np.bincount(pairs.lists, minlength=len(batch.queries)), 1)
@@ -112,7 +112,7 @@ class ComparisonObjective(Cross):
 
     @torch.no_grad()
     def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """See `Ranker`: of each passage Σ_j σ(s(q, p_i, p_j)) over the others of its list."""
+        """See `Ranker`. A passage's score is Σ_j σ(s(q, p_i, p_j)) over the other passages of its list."""
         pairs = Comparisons.of_all(batch)
         preferences = self.pairs.compare(batch, pairs, Seeds((0,))).values().sigmoid()
         places = (place_array(pairs.lists), place_array(pairs.first))
@@ -131,5 +131,5 @@ def start_comparing(
     budget: Budget,
     world: World,
 ) -> ComparisonObjective:
-    """Return the objective of a model that compares; nothing of the job is read beside what it gets."""
+    """Return the objective of a model that compares passages; `job` is not used."""
     return ComparisonObjective(model, tokens, train, positives, budget, world)

@@ -1,4 +1,4 @@
-"""Re-ranking by a model that compares passages, as stages."""
+"""Plan the stages of re-ranking by a model that compares passages."""
 
 from tandem.config.models import COMPARING
 from tandem.contrib.comparisons.options import Comparison
@@ -17,7 +17,7 @@ def _find_entry(ctx: Context, name: str) -> Comparison:
 
 @plans_reranking("comparisons")
 def rerank_by_comparison(ctx: Context, reranked: Reranked) -> Stage:
-    """Plan the order of a run's top by an entry of `comparisons`; those of one model share its scores."""
+    """Plan the re-ranking of a run's top by an entry of `comparisons`; entries with the same model share its scores."""
     name = reranked.judge
     data = reranked.data
     check_comparison(ctx, name)

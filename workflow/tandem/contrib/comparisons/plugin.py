@@ -1,4 +1,4 @@
-"""Entries of `comparisons`, the objective of models that compare, and the stages that compare and re-rank by it."""
+"""Register `comparisons`, the objective of models that compare passages, and the stages that compare and re-rank."""
 
 import math
 

@@ -1,1 +1,1 @@
-"""Using what was built: interactive search, and export for other programs."""
+"""Use built artifacts: interactive search, and export for other programs."""

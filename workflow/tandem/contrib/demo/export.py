@@ -1,8 +1,8 @@
 """The command `export`: a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
 
-Or a system's run, or its scores as the files that MTEB's `ResultCache` reads, one a task. Their format is that of mteb
-2.26: `results/<model>/<revision>/<task>.json` (`TaskResult`) beside `model_meta.json`. Not written are measures of
-confidence (nAUC), and times, which are in the manifests.
+It also exports a system's run, or its scores as the files that MTEB's `ResultCache` reads, one for each task. Their
+format is that of mteb 2.26: `results/<model>/<revision>/<task>.json` (`TaskResult`), with `model_meta.json` next to it.
+Measures of confidence (nAUC) are not written, nor are times, which are in the manifests.
 """
 
 import json
@@ -62,12 +62,12 @@ from tandem.store.job import Job
 PAGE = Path(__file__).parent / "assets/export.md"
 FLAT, IDS, TEXTS = "passages.faiss", "ids.txt", "texts.parquet"
 TUNED = {"nprobe": "nprobe", "ef_search": "efSearch"}  # an index's parameters, and FAISS's names
-# What faiss/impl/index_write.cpp writes of a flat index: its mark, dimension, number of vectors, two unused numbers,
-# whether it is trained, the metric, and the number of values that follow.
+# The header of a flat index, as faiss/impl/index_write.cpp writes it: its mark, the dimension, the number of vectors,
+# two unused numbers, whether it is trained, the metric, and the number of values that follow.
 HEADER = struct.Struct("<4siqqq?iQ")
 MARK, UNUSED, INNER_PRODUCT = b"IxFI", 1 << 20, 0
 
-# Of MTEB.
+# MTEB's cutoffs and measures
 CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
 MEASURES = {
     "ndcg": "nDCG",
@@ -77,13 +77,13 @@ MEASURES = {
     "mrr": "RR",
     "hit_rate": "Success",
 }
-# The reported split → keys by which it is no longer MTEB's.
+# the reported split → keys that change it, so that it is no longer MTEB's
 CUT = {
     "test": ("test_queries", "train_from_test"),
     "dev": ("dev_queries", "dev_from_train"),
     "train": ("train_queries", "dev_from_train", "train_from_test"),
 }
-# What MTEB's `ModelMeta` asks of a model and a run does not say.
+# fields of MTEB's `ModelMeta` that a run does not determine
 UNKNOWN: Json = dict.fromkeys((
     "loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license",
     "open_weights", "public_training_code", "public_training_data", "similarity_fn_name", "use_instructions",
@@ -106,8 +106,8 @@ def export(
 ) -> None:
     """Write a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
 
-    With `--mteb` write the scores of any system in the format of MTEB's results instead, with `--run` its run as one
-    file in TREC's format.
+    With `--mteb`, write the scores of any system in the format of MTEB's results instead; with `--run`, write its run
+    as one file in TREC's format.
 
     Args:
         model: a dual encoder.
@@ -115,9 +115,9 @@ def export(
         out: the folder, or the file of a run.
         index: one of `indexes:` instead of all vectors (flat).
         texts: include the passages' texts.
-        mteb: write scores, of the dataset or of all in a group.
-        run: write a run, which may be of any split.
-        split: of the run, instead of the one that is reported.
+        mteb: write scores on the dataset, or on every dataset of a group.
+        run: write a run, on any split.
+        split: of the run, instead of the reported split.
         dataset: instead of the configuration's `dataset`.
     """
     names, paths = split_files([model, *files])
@@ -157,7 +157,7 @@ def export(
 
 
 def export_run(configuration: Configuration, system: str, split: str | None, out: Path) -> None:
-    """Write a system's run in TREC's format, as `run.trec` has it where a stage writes that; a new file."""
+    """Write a system's run to a new file in TREC's format, like the `run.trec` that a stage may write."""
     plan = configuration.plan()
     require_system(plan, system)
     stage = plan.planner.run(system, split or plan.split, "the system")
@@ -179,7 +179,7 @@ def export_run(configuration: Configuration, system: str, split: str | None, out
 
 
 def require_counted_split(dataset: Stage, split: str) -> None:
-    """Refuse a split that a dataset lacks which is made; its source may not have told before."""
+    """Refuse a split that a built dataset lacks; before it is built, its splits may be unknown."""
     if not Path(dataset.manifest).is_file():
         return
     counted = open_artifact(Path(dataset.folder)).manifest.facts["queries"]
@@ -191,7 +191,7 @@ def require_counted_split(dataset: Stage, split: str) -> None:
 
 @contextmanager
 def create_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write into that gets its name when it is whole; a `UserError` where something is there."""
+    """Yield a folder to write into, which gets its name when it is complete; refuse a path that is not empty."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(
             f"{folder}: exists already and is not an empty folder; name another, or remove it"
@@ -277,7 +277,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
 
 
 def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
-    """Write what `faiss.write_index` writes of an `IndexFlatIP` of the passages in float32, block by block."""
+    """Write the passages in float32, block by block, as `faiss.write_index` writes an `IndexFlatIP` of them."""
     rows, dimension = passages.rows, passages.dimension
     with open(path, "wb") as file:
         file.write(
@@ -291,10 +291,10 @@ def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
 
 
 def write_results(configuration: Configuration, system: str, folder: Path) -> list[str]:
-    """Write a system's results on the configuration's dataset, or on all of a group, and return the names of the tasks.
+    """Write a system's results on the configuration's dataset, or on all of a group; return the names of the tasks.
 
     Raises:
-        UserError: a dataset that is not a task of MTEB, or the same one as another, or a run that is not built.
+        UserError: a dataset is not a task of MTEB, two datasets are the same task, or a run is not built.
     """
     plan = configuration.plan()
     ctx = plan.planner.ctx
@@ -334,7 +334,7 @@ def _require_different(tasks: dict[str, MtebTask]) -> None:
 
 
 def join_subsets(results: Iterable[Json]) -> dict[str, Json]:
-    """Return task → its result, whose scores are those on all of its subsets and splits."""
+    """Return the result of each task, by its name, with the scores on all of its subsets and splits."""
     joined: dict[str, Json] = {}
     for result in results:
         of_task = joined.setdefault(result["task_name"], result)
@@ -347,19 +347,19 @@ def join_subsets(results: Iterable[Json]) -> dict[str, Json]:
 def count_judged(qrels: Qrels) -> int:
     """Return the number of queries that MTEB averages over: a query without a relevant passage counts, with value 0.
 
-    `EXCLUDED` is a mark of ours and no judgement of a task.
+    `EXCLUDED` is a mark of this project and not a judgement of a task.
     """
     return sum(any(grade != EXCLUDED for grade in grades.values()) for grades in qrels.values())
 
 
 def find_own_depth(score: Stage) -> float:
-    """Return how deep the run that a score is of goes by a key of its own, as a fusion does; inf: there is none."""
+    """Return the depth of a scored run if a key of its own sets it, as for a fusion; inf if there is no such key."""
     run = find_first_stage(score.upstream["run"])
     return float(run.values["depth"]) if run.declared.scoring.depth_key else math.inf
 
 
 def describe_task(ctx: Context, name: str) -> MtebTask:
-    """Return the task of MTEB that a dataset is."""
+    """Return the task of MTEB that a dataset represents; refuse a dataset that differs from its task."""
     entry, at = ctx.dataset_entry(name), f"datasets.{name}"
     if entry.mteb is None:
         raise UserError(
@@ -384,9 +384,9 @@ def describe_task(ctx: Context, name: str) -> MtebTask:
 
 
 def find_task_split(ctx: Context, name: str) -> str:
-    """Return a dataset's split that its `mteb.split` names: what it reports without `score.split`.
+    """Return the dataset's own split that is the task's `mteb.split`: the one that is reported without `score.split`.
 
-    A task that a catalogue gives is of the split that the catalogue's entry reports.
+    If the task comes from a catalogue, it is the split that the catalogue's entry reports.
     """
     entry = ctx.dataset_entry(name)
     split = entry.score_split
@@ -397,7 +397,7 @@ def find_task_split(ctx: Context, name: str) -> str:
 
 
 def list_languages(ctx: Context, name: str) -> list[str]:
-    """Return the languages of a dataset as MTEB writes them."""
+    """Return the languages of a dataset in MTEB's notation."""
     entry = ctx.dataset_entry(name)
     if entry.mteb and entry.mteb.languages:
         return list(entry.mteb.languages)
@@ -409,7 +409,7 @@ def list_languages(ctx: Context, name: str) -> list[str]:
 
 
 def gather_task_result(task: MtebTask, score: Stage, depth: float, languages: list[str]) -> Json:
-    """Return MTEB's `TaskResult` of a run, by the stage that scores it, as far down as the run goes."""
+    """Return MTEB's `TaskResult` of the run that the stage `score` scores, for cutoffs up to `depth`."""
     keys: dict[str, str] = {}
     for k in CUTOFFS:
         if k <= depth:

@@ -20,5 +20,5 @@ register_command(
         "A dual encoder and its index for FAISS and transformers.",
     )
 )
-# which `search` starts
+# started by `search`
 register_command(Command("search-worker", "contrib.demo.workers:main", RUN))

@@ -1,4 +1,4 @@
-"""Answers to queries: passages ranked as the stages of a system's run would rank them, and scored by any part."""
+"""Answer queries: rank passages as the stages of a system's run would rank them, and score them by any part."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -26,14 +26,14 @@ from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.artifact import open_artifact
 
-# who serves a part
+# the workers that serve a part
 _ROLES_BY_COLUMN = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}
 RankedDocs = list[tuple[str, float]]  # document id and score, best first
 
 
 @dataclass(frozen=True)
 class KnownQuery:
-    """Describe a query of the collection; `relevant` is None where the collection judges none of its split."""
+    """A query of the collection; `relevant` is None if the collection has no judgements for the query's split."""
 
     query: str
     split: str
@@ -42,13 +42,13 @@ class KnownQuery:
 
 @dataclass(frozen=True)
 class AnswerPassage:
-    """Hold one passage of an answer.
+    """One passage of an answer.
 
     Attributes:
         score: by the system, as in its run.
-        scores: label of each part → its score; None where BM25's own list, as deep as its runs, lacks the passage, and
-            where the system's cross-encoder did not look so deep.
-        relevant: whether it is judged relevant; None where the query is not one of the collection's.
+        scores: label of each part → its score. None if BM25's list, which is as deep as its runs, lacks the passage, or
+            if the passage is below the depth that the system's cross-encoder re-ranks.
+        relevant: whether it is judged relevant; None if the query is not one of the collection's.
     """
 
     doc_id: str
@@ -61,7 +61,7 @@ class AnswerPassage:
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """Hold the passages for a query, best first, its twin in the collection, and milliseconds by work."""
+    """The passages for a query, best first, the same query in the collection, if any, and milliseconds by task."""
 
     query: str
     known: KnownQuery | None
@@ -70,13 +70,13 @@ class QueryAnswer:
 
 
 class Session:
-    """Load a search once and ask it many times; a context: workers run while it is open.
+    """Load a system once and search it many times; a context manager: workers run while it is open.
 
     Args:
         run: the stage of the run of the expression `system`.
-        parts: what scores passages, those of the run first; each once.
-        split: that of the run.
-        plugins: of the configuration.
+        parts: the parts that score passages, each once; the parts of the run come first.
+        split: the run's split.
+        plugins: the configuration's plugins.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Session:
                 opened.enter_context(tables.open_parquet(dataset.path(CORPUS))),
             )
             groups = map(self._corpus.metadata.row_group, range(self._corpus.num_row_groups))
-            # of the row groups
+            # first row of each row group
             self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
             self._queries, self._qrels = (
                 pq.read_table(dataset.path(name)) for name in (QUERIES, QRELS)
@@ -157,7 +157,7 @@ class Session:
 
 
 def answer_query(session: Session, query: str, count: int) -> QueryAnswer:
-    """Return the best `count` passages for a query, put into the Unicode form of the dataset's texts."""
+    """Return the best `count` passages for a query, which is first put into the Unicode form of the dataset's texts."""
     began = time.monotonic()
     query = compose_text(query, session.normalize)
     ranking = QueryRanking(session, query)
@@ -200,7 +200,7 @@ class QueryRanking:
             hits = self._listed(part, depth)
         else:
             vector = self._vector(part)
-            # it is asked as deep as its runs, which decides what it returns
+            # search an index as deep as its runs do: the depth affects which passages it finds
             if "index" in part.needs:
                 depth = max(depth, part.params["depth"])
             with self._timed("search"):
@@ -225,7 +225,7 @@ class QueryRanking:
         return self._scores[part.key]
 
     def _listed(self, scorer: SystemPart, depth: int) -> RankedDocs:
-        """Return BM25's list, at least as deep as its runs: what other systems retrieve then has a score, too."""
+        """Return BM25's list, at least as deep as its runs, so that most passages of other systems have a score."""
         with self._timed("BM25"):
             deep = max(depth, scorer.params["depth"])
             return [
@@ -234,7 +234,7 @@ class QueryRanking:
             ]
 
     def _reranked(self, scorer: SystemPart, first: RankedDocs) -> RankedDocs:
-        """Return a list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
+        """Return the list with its top re-ranked by a cross-encoder; deeper passages follow in their old order."""
         top = [doc for doc, _ in first[: scorer.params["depth"]]]
         scores = self._score(scorer, top) if top else {}
         self._scores.setdefault(scorer.key, {}).update(scores)
@@ -242,7 +242,7 @@ class QueryRanking:
         return order_by_score([doc for doc, _ in first], append_below(logits, len(first)))
 
     def _fused(self, run: Stage) -> RankedDocs:
-        """Return a fusion of runs, all as deep as the stages that it is made from."""
+        """Return a fusion of runs, each as deep as its stage."""
         lists, scored_depths = [], []
         for member in list_source_runs(run):
             hits = self.ranked(member, _find_depth(member))

@@ -42,7 +42,7 @@ from tandem.plan.graph import Stage
 from tandem.stages.base import Json
 
 _PROMPT = "query> "
-NARROW, WIDE, LINES = 60, 140, 3  # cells of a line, and lines of a passage
+NARROW, WIDE, LINES = 60, 140, 3  # fewest and most cells in a line; lines of a passage
 _WORK_NAMES = ("BM25", "encode", "search", "re-rank", "total")
 # Scripts without spaces: a pair of neighbouring characters is a term, as in Lucene's analyzers of Chinese and Japanese.
 _UNSPACED_CHARACTERS = "぀-ヿ㐀-鿿豈-﫿"
@@ -62,7 +62,7 @@ def search_system(
 ) -> int:
     """Print a system's best passages for a query, with the scores of BM25, dual encoder and cross-encoder.
 
-    Without a query, one after the other is read: by a prompt on a terminal, else a line each from standard input.
+    Without a query, queries are read one after another: at a prompt on a terminal, else as lines of standard input.
 
     Args:
         system: a run's expression, as in tables.
@@ -89,7 +89,7 @@ def search_system(
                     f"{system}: a fusion is {depth:g} deep; {depth:g} of {k} shown", file=sys.stderr
                 )
             for query in queries or read_input():
-                # an argument's bytes may be no UTF-8
+                # an argument's bytes may not be UTF-8
                 if text := query.encode(errors="replace").decode().strip():
                     result = answer_query(session, text, k)
                     if as_json:
@@ -103,12 +103,12 @@ def search_system(
 
 
 def open_session(system: str, configuration: Configuration, alone: bool) -> Session:
-    """Open the search of a system: its own parts, and built parts of other systems for comparison, one a column."""
+    """Open a search of a system: its own parts, and one built part of another system for each missing column."""
     plan = configuration.plan()
     run = resolve_system(plan, system)
     own = list({part.key: part for part in list_parts(run)}.values())
     require_built(list_needed_stages(run), system, configuration)
-    # answers at once, where models take seconds to load
+    # BM25 answers at once, while models take seconds to load
     lexical = all(part.column == BM25 for part in own)
     others = [] if alone or lexical else list_comparable_parts(plan, run)
     for other in others:
@@ -121,7 +121,7 @@ def open_session(system: str, configuration: Configuration, alone: bool) -> Sess
 
 
 def find_fused_depth(run: Stage) -> float:
-    """Return how deep the fusion is that a run is or re-ranks; inf: there is none."""
+    """Return the depth of a run that is a fusion or re-ranks one; inf for any other run."""
     first = find_first_stage(run)
     return float(first.values["depth"]) if first.declared.scoring.by == "fusion" else math.inf
 
@@ -136,7 +136,7 @@ def read_input() -> Iterator[str]:
         with open(file, encoding=encoding, errors="replace", closefd=False) as lines:
             yield from lines
         return
-    with suppress(ImportError):  # arrow keys and history, where Python has them
+    with suppress(ImportError):  # arrow keys and history, if Python supports them
         import readline  # noqa: F401
     with suppress(EOFError):
         while True:
@@ -161,7 +161,7 @@ def print_ranked(session: Session, answer: QueryAnswer) -> None:
 
 
 def _list_passage_lines(session: Session, answer: QueryAnswer, cells: int) -> Iterator[Text]:
-    """Yield a head, and of each passage a line of numbers and an excerpt."""
+    """Yield a header, and for each passage a line of numbers and an excerpt."""
     labels = [part.label for part in session.parts]
     query_terms = list_query_terms(answer.query)
     longest = max((len(passage.doc_id) for passage in answer.passages), default=0)
@@ -188,7 +188,7 @@ def _list_passage_lines(session: Session, answer: QueryAnswer, cells: int) -> It
 
 
 def _describe_known_query(answer: QueryAnswer) -> str:
-    """Describe what the collection knows about the query."""
+    """Describe the query's entry in the collection and its judgements."""
     known = answer.known
     assert known is not None
     if known.relevant is None:
@@ -203,7 +203,7 @@ def _describe_known_query(answer: QueryAnswer) -> str:
 
 
 def render_answer_json(session: Session, answer: QueryAnswer) -> str:
-    """Return an answer as one line of JSON; scores by the labels of their parts."""
+    """Return an answer as one line of JSON, with scores by the labels of their parts."""
     data: Json = {"system": session.system, "split": session.split, **asdict(answer)}
     if answer.known and answer.known.relevant is not None:
         data["known"]["relevant"] = sorted(answer.known.relevant)
@@ -219,7 +219,7 @@ def find_pieces(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def list_query_terms(query: str) -> set[str]:
-    """Return a query's words, without English stop words; pairs of characters where no spaces are."""
+    """Return a query's words without English stop words, and pairs of characters in scripts without spaces."""
     spans = list(find_pieces(query))
     words = {word for _, _, word in spans if not re.fullmatch(f"[{_UNSPACED_CHARACTERS}]", word)}
     pairs = set()
@@ -230,10 +230,10 @@ def list_query_terms(query: str) -> set[str]:
 
 
 def cut_excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
-    """Return the part of a text that holds most of the terms, the first of several, in a few lines of `cells`.
+    """Return the part of a text that contains most terms, the first one if several do, in a few lines of `cells`.
 
-    Terms are bold, and what is left out is marked by `…`. Parts begin at the text's start or shortly before a term.
-    Control characters, which a terminal would obey, are not shown.
+    Terms are bold, and `…` marks omitted text. Parts begin at the text's start or shortly before a term. Control
+    characters are removed, since a terminal would interpret them.
     """
     text = _CONTROL_CHARACTERS.sub("", " ".join(text.split()))
     room = LINES * (cells - 1)
@@ -249,7 +249,7 @@ def cut_excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
 
     begin = 0
     if cell_len(text) > room:
-        # A quarter of the room before a term, at the beginning of a word.
+        # start at the beginning of a word, about a quarter of the room before a term
         starts = [text.rfind(" ", 0, max(0, start - room // 4)) + 1 for start, _, _ in spans]
         begin = max([0, *starts], key=count_terms)
     styled = Text(text)

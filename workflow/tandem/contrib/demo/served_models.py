@@ -1,4 +1,4 @@
-"""Dual encoders and cross-encoders in a worker: they read a query's text and, for passages, the stored token ids."""
+"""Dual encoders and cross-encoders in a worker; they read a query's text and the stored token ids of passages."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-# tokens of a batch: a cross-encoder then computes its least number of pairs at once
+# tokens of a batch, so few that a cross-encoder computes its least number of pairs at once
 _SMALLEST_BATCH_TOKENS = 1
 
 
@@ -37,7 +37,7 @@ def open_model(part: Served) -> "Dual | Crosses":
 
 
 class QueryTokenizer:
-    """Turns a query's text into token ids as the stage `tokens` does; refuses another tokenizer than that stage's."""
+    """Converts a query's text to token ids as the stage `tokens` does; refuses a tokenizer that is not that stage's."""
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
         require_pieces(tokens, "tandem search")
@@ -52,10 +52,10 @@ class QueryTokenizer:
 
 
 class Dual:
-    """Encode queries by a dual encoder's tower, as the stage `embeddings` does: `model` with `tokens` of `dataset`."""
+    """Encode queries with a dual encoder's tower as the stage `embeddings` does: `model` with `tokens` of `dataset`."""
 
     def __init__(self, part: Served) -> None:
-        # of the passages
+        # the parameters with which the passages were encoded
         encode = {key: part.params[key] for key in ("batch_tokens", "precision", "dtype")}
         stage = EmbeddingsParams(side="queries", **encode)
         stage = stage.model_copy(update={"dtype": stage.query_dtype})
@@ -73,7 +73,7 @@ class Dual:
                 Ragged.of([self.queries.ids(question["query"])]), progress
             )
         dense = vectors.toarray() if issparse(vectors) else vectors
-        # where a row is not a text, all rows are of the one query
+        # if rows are not texts but tokens, all rows belong to the one query
         return (dense if self.encoder.unit else dense[0]).tolist()
 
 

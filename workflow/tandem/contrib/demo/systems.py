@@ -1,4 +1,4 @@
-"""The parts of a system that score passages, found from the stages that write its run."""
+"""Find the parts of a system that score passages from the stages that write its run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from tandem.stages.data import ANALYZERS
 from tandem.store.artifact import open_artifact
 
 BM25, DUAL, CROSS = PART_COLUMNS = ("BM25", "DE", "CE")
-# names of expressions whose runs answer no new query: a dataset's own lists, and weights of terms in Lucene
+# names in expressions whose runs cannot answer new queries: a dataset's own lists, and weights of terms in Lucene
 _RUNS_ALONE = ("given", "lucene")
-# by what gives a run its scores
+# column by the kind of model that gives a run its scores
 _COLUMN_BY_SCORING = {"lexical": BM25, "dual": DUAL, "cross": CROSS}
 
 
 @dataclass(frozen=True)
 class SystemPart:
-    """Describe something that scores passages."""
+    """A model or a BM25 index that scores passages."""
 
     column: str  # `BM25`, `DE` or `CE`
     name: str  # of the model, ensemble or BM25 variant
     key: str
-    params: Json  # what decides its scores, as its stage has it
+    params: Json  # its stage's parameters, which determine its scores
     needs: dict[str, Stage]  # role → stage whose artifact it reads
 
     @property
     def label(self) -> str:
-        """Name of its scores: `BM25`, `DE de_bm25neg`, `CE ce_deneg`."""
+        """Return the name of its scores, such as `BM25`, `DE de_bm25neg` or `CE ce_deneg`."""
         return BM25 if self.name == "bm25" else f"{self.column} {self.name}"
 
 
@@ -55,7 +55,7 @@ def resolve_system(plan: FullPlan, system: str) -> Stage:
 
 
 def require_system(plan: FullPlan, system: str) -> None:
-    """Refuse an expression with a name that is unknown or missing, or that is a cross-encoder alone."""
+    """Refuse an expression that has an unknown or missing name, or is only a cross-encoder."""
     settings, planner = plan.settings, plan.planner
     blocks = ("models", *list_blocks(plans_run))
     blocks_of_parts = (*list_blocks(plans_reranking), "encoders", "indexes")
@@ -81,7 +81,7 @@ def require_system(plan: FullPlan, system: str) -> None:
 
 
 def require_given_lists(run: Stage) -> None:
-    """Refuse the run `given`, or one that is made from it, of a finished dataset that has no training lists."""
+    """Refuse the run `given`, or a run made from it, if the dataset is built and has no training lists."""
     given = [other for other in list_all_runs(run) if other.kind == "given"]
     for dataset in filter(is_built, (other.upstream["dataset"] for other in given)):
         files = open_artifact(Path(dataset.folder), verify=False).manifest.files
@@ -91,7 +91,7 @@ def require_given_lists(run: Stage) -> None:
 
 
 def list_source_runs(run: Stage) -> list[Stage]:
-    """Return the runs that a run is made from, in order: the one that it re-ranks, or those that it fuses."""
+    """Return the runs from which a run is made, in order: the run that it re-ranks, or the runs that it fuses."""
     roles = [role for role in run.upstream if role.split(".")[0] == "run"]
     # Shorter names first: `run.10` follows `run.9`.
     roles.sort(key=lambda role: (len(role), role))
@@ -99,7 +99,7 @@ def list_source_runs(run: Stage) -> list[Stage]:
 
 
 def list_all_runs(run: Stage) -> list[Stage]:
-    """Return a run and those that it is made from, first stages first."""
+    """Return a run and all runs from which it is made, first stages first."""
     runs = []
     for source in list_source_runs(run):
         runs += list_all_runs(source)
@@ -107,7 +107,7 @@ def list_all_runs(run: Stage) -> list[Stage]:
 
 
 def list_fixed_runs(run: Stage) -> list[Stage]:
-    """Return those of a run and its sources that cannot be made for a new query, such as a plugin's scorer's."""
+    """Return which of a run and its sources cannot be computed for a new query, such as a run by a plugin's scorer."""
     return [
         other
         for other in list_all_runs(run)
@@ -118,12 +118,12 @@ def list_fixed_runs(run: Stage) -> list[Stage]:
 
 
 def _has_generated_texts(run: Stage) -> bool:
-    """Return whether the queries of a run have generated texts behind them."""
+    """Return whether generated texts are appended to the queries of a run."""
     return "generated" in run.upstream
 
 
 def find_part(run: Stage) -> SystemPart:
-    """Return the part that gives a run its scores, unless that is a fusion."""
+    """Return the part that gives a run its scores; the run is not a fusion."""
     name, column = run.name.rpartition(".")[0], _COLUMN_BY_SCORING[run.declared.scoring.by]
     needs = dict(run.upstream)
     if column == BM25:
@@ -161,9 +161,10 @@ def list_needed_stages(run: Stage) -> list[Stage]:
 
 
 def list_comparable_parts(plan: FullPlan, run: Stage) -> list[SystemPart]:
-    """Return parts whose scores may stand beside those of a run, in the order of preference.
+    """Return parts whose scores may be shown next to those of a run, in the order of preference.
 
-    BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
+    First BM25, then the parts of the tables' systems: systems that share a part with the run come first, and within
+    both groups the last row of the tables comes first.
     """
     own = {part.key for part in list_parts(run)}
     scores = [
@@ -185,7 +186,7 @@ def is_built(stage: Stage) -> bool:
 def require_built(stages: Iterable[Stage], system: str, configuration: Configuration) -> None:
     """Refuse to begin before every artifact is finished and its files have the sizes in its manifest.
 
-    Checksums are left to the stages: of a large corpus they would take longer than many searches.
+    Checksums are left to the stages, since those of a large corpus would take longer than many searches.
 
     Args:
         system: the expression that needs the stages' artifacts.
@@ -194,10 +195,10 @@ def require_built(stages: Iterable[Stage], system: str, configuration: Configura
     needed = dict.fromkeys(stages)
     missing = [stage for stage in needed if not is_built(stage)]
     above = {other.key for stage in upstream_first(missing) for other in stage.upstream.values()}
-    # building them builds what they need
+    # building these also builds what they need
     last = [stage for stage in missing if stage.key not in above]
     if last:
-        # planned anew: what Snakemake knows without `systems`
+        # plan again: the stages that Snakemake knows without `systems`
         requested = configuration.plan().stages
         planned = all((stage.kind, stage.key) in requested for stage in last)
         names = ", ".join(f"{stage.kind} {stage.key}" for stage in last)

@@ -10,8 +10,8 @@ from tandem.retrieval.exact import Array, BestPassages, score_vector_pairs
 from tandem.retrieval.faiss_search import BlockSearch, open_threads
 from tandem.stages import declaration
 
-CACHE = 2 << 30  # bytes of blocks that stay ready
-PER_VALUE = 4  # bytes of a value of a block that is ready
+CACHE = 2 << 30  # bytes of the blocks that stay in memory
+PER_VALUE = 4  # bytes of a value in such a block
 
 
 def open_searched(part: Served) -> Searched:

@@ -1,7 +1,7 @@
-"""Processes that each compute with one library, asked by JSON lines: FAISS, Java and torch bring their own threads.
+"""Worker processes that answer questions in JSON lines. Each uses one library: FAISS, Java or torch, with its threads.
 
-The first line on a worker's standard input names the parts it serves, every further one is a question; one line answers
-each: `{"done": …}`, or `{"mistake": "…"}`. The end of the input ends it.
+The first line on a worker's standard input names the parts that it serves; every further line is a question. The worker
+answers each line with one line, `{"done": …}` or `{"mistake": "…"}`. It ends at the end of the input.
 """
 
 import json
@@ -25,8 +25,8 @@ from tandem.stages.data import Bm25Params
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, load
 
-_PATIENCE_SECONDS = 2.0  # seconds that a worker has to end
-# What opens a `Served` part; it answers questions.
+_PATIENCE_SECONDS = 2.0  # time that a worker has to end
+# the function or class that opens a `Served` part; its result answers questions
 WORKER_ROLES = {
     "bm25": "contrib.demo.workers:SearchedBm25",
     "vectors": "contrib.demo.vectors:open_searched",
@@ -35,16 +35,16 @@ WORKER_ROLES = {
 
 
 class Worker:
-    """Run one process of `main` for a role of `WORKER_ROLES`; a context that ends it.
+    """Run one process of `main` for a role of `WORKER_ROLES`; a context manager that ends the process.
 
-    `parts` has each part's column, parameters, and role → folder of what it reads, by key; `plugins` are the
-    configuration's, whose classes a part may be of.
+    `parts` maps each part's key to its column, its parameters and the folders of its inputs by role. `plugins` are the
+    configuration's plugins, which may define a part's classes.
     """
 
     def __init__(self, role: str, parts: dict[str, Json], plugins: Iterable[str] = ()) -> None:
         self.role = role
         words = ["search-worker", role, "--run.plugins", json.dumps([*plugins])]
-        # A session of its own: Ctrl-C is for `search` alone, which ends its workers.
+        # A session of its own: only `search` gets Ctrl-C, and it ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tandem", *words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True,
@@ -59,22 +59,26 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()  # it only reads: there is nothing to finish
+        self._process.terminate()  # a worker only reads: there is nothing to finish
         try:
             self._process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         for pipe in (self._questions, self._answers):
-            with suppress(BrokenPipeError):  # a question that it did not read
+            with suppress(BrokenPipeError):  # the worker may not have read a question
                 pipe.close()
 
     def _send(self, message: object) -> None:
-        with suppress(BrokenPipeError):  # `receive` says that it has ended
+        with suppress(BrokenPipeError):  # `receive` reports that the worker has ended
             print(json.dumps(message), file=self._questions, flush=True)
 
     def receive(self) -> Any:
-        """Return the answer to the oldest question; a `UserError` where the question or the artifacts are at fault."""
+        """Return the answer to the oldest question.
+
+        Raises:
+            UserError: the question or the artifacts are at fault, or the worker has ended.
+        """
         if not (line := self._answers.readline()):
             status = self._process.wait()
             ended = f"the process for {self.role} ended with status {status}"
@@ -85,16 +89,19 @@ class Worker:
         return answer["done"]
 
     def ask(self, question: PartQuestion) -> Any:
-        """Put a question and wait for its answer."""
+        """Send a question and return its answer."""
         self._send(question)
         return self.receive()
 
 
 def main(words: list[str]) -> int:
-    """Command `search-worker ROLE`, which `search` starts; the one of models leases a GPU before torch sees any."""
+    """Run the command `search-worker ROLE`, which `search` starts.
+
+    The worker of models leases a GPU before torch sees any.
+    """
     if words[0] == "models":
         lease(1, "search")
-    # What a library prints must not stand between the answers.
+    # Output of libraries goes to stderr, so that it does not get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     serve(words[0], sys.stdin, answers)
@@ -102,7 +109,7 @@ def main(words: list[str]) -> int:
 
 
 def serve(role: str, questions: Iterable[str], answers: TextIO) -> None:
-    """Write an answer for every line of questions, until these end."""
+    """Write an answer to every line of `questions` until they end."""
     opened: dict[str, Any] = {}
     for line in questions:
         message = json.loads(line)

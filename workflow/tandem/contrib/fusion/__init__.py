@@ -1,1 +1,1 @@
-"""Fusion: several runs become one, query by query, with settings that are given or chosen on dev."""
+"""Fusion: several runs become one, query by query, with settings that are fixed or chosen on dev."""

@@ -1,4 +1,4 @@
-"""What it costs to fuse runs."""
+"""Estimate what it costs to fuse runs."""
 
 from tandem.extras.estimate.resources import Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import (

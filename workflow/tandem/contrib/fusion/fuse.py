@@ -1,8 +1,8 @@
 """Fusion: several runs become one, query by query.
 
-Stage `fuse` writes the fused run; `tune_fusion` chooses the settings of its method on a split. A method,
-`@fusion(name)`, gives a document's fused score; `@fusion_grid(name)`: the settings that tuning tries, the preferred
-first.
+Stage `fuse` writes the fused run; `tune_fusion` chooses the settings of its method on a split. A method is a function
+`@fusion(name)`, which returns documents' fused scores. A function `@fusion_grid(name)` returns the settings that tuning
+tries, the preferred one first.
 """
 
 import json
@@ -36,18 +36,18 @@ from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 
 QUERIES_PER_CHUNK = 1000  # queries measured together
-# the parameters of a method that tuning chooses
+# the parameters of a method, which tuning chooses
 _MethodSetting = dict[str, float | tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class FusionPool:
-    """Hold the documents that any run lists for a query: a row per document, a column per run.
+    """The documents that any run lists for a query: a row per document, a column per run.
 
     Attributes:
         docs: document ids, ascending.
-        ranks: shape (documents, runs), from 1; infinite where a run does not list the document.
-        scores: shape (documents, runs); NaN where a run does not list the document, or its score means nothing.
+        ranks: shape (documents, runs), from 1; infinite if a run does not list the document.
+        scores: shape (documents, runs); NaN if a run does not list the document, or if its score has no meaning.
     """
 
     docs: list[str]
@@ -58,10 +58,10 @@ class FusionPool:
 def pool_lists(
     lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()
 ) -> FusionPool:
-    """Join the lists of several runs, side by side.
+    """Return the pool of the lists of several runs.
 
-    `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
-    something (None, or no entry: all).
+    `lists` are the documents and scores of each run, in any order. `scored` is, for each run, the last rank whose score
+    has a meaning (None, or no entry: all ranks).
     """
     docs = sorted(set(chain.from_iterable(listed for listed, _ in lists)))
     rows = {doc: row for row, doc in enumerate(docs)}
@@ -77,15 +77,15 @@ def pool_lists(
 
 
 def sum_by_row(terms: Floats64) -> Floats64:
-    """Sum over the runs, shape (documents,): smaller terms first, so that it does not depend on the runs' order.
+    """Return the sums over the runs, shape (documents,), independent of the runs' order: smaller terms come first.
 
-    Documents with the same ranks or scores tie exactly, whichever run has which.
+    So documents with the same ranks or scores tie exactly, whichever run each comes from.
     """
     return np.asarray(np.sort(terms, axis=1).sum(axis=1))
 
 
 def select_top(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], Floats]:
-    """Return the first `depth` of documents with ascending ids, by score as float32, ties by id: a run's order."""
+    """Return the best `depth` documents in a run's order: by score as float32, ties by id; `docs` are ascending ids."""
     rounded = scores.astype(np.float32)
     order = np.argsort(-rounded, kind="stable")[:depth]
     return [docs[row] for row in order], rounded[order]
@@ -94,8 +94,8 @@ def select_top(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[
 class RunFile:
     """Read a run query by query, whatever the order of its queries.
 
-    Its lists are copied to a temporary file, 8 bytes a line; `places` has each query's row, where its list begins, and
-    its length.
+    Its lists are copied to a temporary file, 8 bytes per line. `places` maps each query to its row, the beginning of
+    its list in the file, and the list's length.
     """
 
     def __init__(self, run: Artifact, names: DatasetNames, file: IO[bytes]) -> None:
@@ -109,7 +109,7 @@ class RunFile:
             file.write(rows.astype(np.uint32).tobytes() + scores.tobytes())
 
     def read(self, query: str) -> tuple[list[str], Floats]:
-        """Return documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
+        """Return documents and scores of a query; none if the run lacks it. Refuse an infinite score."""
         if query not in self.places:
             return [], np.empty(0, np.float32)
         own, first, lines = self.places[query]
@@ -125,9 +125,12 @@ class RunFile:
 def iterate_pools(
     runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str], folder: Path
 ) -> Iterator[tuple[str, FusionPool]]:
-    """Yield each query that a run lists documents for, in the split's order, and its pool.
+    """Yield each query for which a run lists documents, in the split's order, and its pool.
 
-    `folder` is for temporary files. A run's query that the split lacks is a `UserError` at the end.
+    `folder` is for temporary files.
+
+    Raises:
+        UserError: a run has a query that the split lacks; raised at the end.
     """
     names = DatasetNames(dataset)
     scored = [get_scored_depth(run) for run in runs]
@@ -147,12 +150,12 @@ def iterate_pools(
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
-    """Return the ids of the split's queries, and the runs; a `UserError` where these do not fit together."""
+    """Return the ids of the split's queries, and the runs; refuse runs that do not fit together."""
     runs = job.many("run")
     split = job.params.split
     require_dataset(job, *(f"run.{number}" for number in range(len(runs))))
     for run in runs:
-        # A re-ranked run is of the split of its first stage, and its parameters do not name it.
+        # A re-ranked run has the split of its first stage, which its parameters do not name.
         other = run.params.get("split", split)
         if other != split:
             raise UserError(
@@ -164,7 +167,8 @@ def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], 
 def read_tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
     """Return the settings that the input `tuned` has chosen.
 
-    A `UserError` if they were tuned for another method or another number of runs.
+    Raises:
+        UserError: they were tuned for another method or another number of runs.
     """
     tuned = job.inputs["tuned"]
     method = job.params.method
@@ -183,7 +187,7 @@ def read_tuned_settings(job: Job[FuseParams]) -> _MethodSetting:
 def fuse_pools(
     source: Iterable[tuple[str, FusionPool]], params: FuseParams, progress: Progress | None = None
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """Yield (query, documents, scores) of each query, best first, as far down as `depth`."""
+    """Yield (query, documents, scores) of each query, best first, at most `depth` documents."""
     score = fusion[params.method]
     for query, pool in source:
         label = f"fuse: {params.method}, passages of {query}"
@@ -197,8 +201,8 @@ def fuse_pools(
 def run(job: Job[FuseParams]) -> None:
     """Write a run: the `depth` best documents of each query by the fused score, ties by document id.
 
-    Inputs: dataset; the runs `run.0`, `run.1`, …; `tuned` (a `tune_fusion`), with the settings that were tuned. A query
-    that no run lists documents for has no line.
+    Inputs: dataset; the runs `run.0`, `run.1`, …; `tuned` (a `tune_fusion`) with the chosen settings, if they were
+    tuned. A query for which no run lists documents has no line.
     """
     queries, runs = open_runs(job)
     tuned = read_tuned_settings(job) if "tuned" in job.inputs else {}
@@ -215,16 +219,16 @@ def run(job: Job[FuseParams]) -> None:
 def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
     """Write grid.csv, every setting with its value, and chosen.json, the best one.
 
-    Inputs: dataset, `run.0`, `run.1`, …. A setting's value is the mean of the measure over the queries that the stage
-    `score` counts, of the lists that the stage `fuse` writes. Of equally good settings the first of the grid is chosen:
-    the most even weights, the constant named first. Memory: 8 bytes a setting and query.
+    Inputs: dataset, `run.0`, `run.1`, …. A setting's value is the mean of the measure on the lists that the stage
+    `fuse` writes, over the queries that the stage `score` counts. Among equally good settings, the first of the grid is
+    chosen: the most even weights, or the constant named first. Memory: 8 bytes per setting and query.
     """
     params = job.params
     (measure,) = parse_measures([params.measure])
     queries, runs = open_runs(job)
     relevant = read_relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
     grid = fusion_grid[params.method](len(runs), params)
-    # Below the cutoff nothing counts; as many documents more move up as are left out.
+    # Nothing counts below the cutoff, but for each document that is left out, one more moves up.
     left_out = count_left_out(relevant.qrels, params.ignore_identical_ids)
     depth = min(measure.params.get("cutoff", params.depth) + left_out, params.depth)
     base = FuseParams(
@@ -267,7 +271,7 @@ def run_fusion_tuning(job: Job[TuneFusionParams]) -> None:
 
 
 def flatten_setting(setting: _MethodSetting) -> dict[str, float]:
-    """Return the numbers of a setting by name; those of a list are numbered: `weights.0`, `weights.1`, …."""
+    """Return the numbers of a setting by name; the names of a list's numbers are `weights.0`, `weights.1`, …."""
     numbers: dict[str, float] = {}
     for name, value in setting.items():
         if isinstance(value, tuple):
@@ -279,7 +283,7 @@ def flatten_setting(setting: _MethodSetting) -> dict[str, float]:
 
 @fusion_grid("rrf")
 def constants(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
-    """Return the values of k that are tried, whatever the number of runs."""
+    """Return the values of k to try, whatever the number of runs."""
     return [{"k": k} for k in params.k]
 
 
@@ -302,7 +306,7 @@ def weightings(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
     """
     assert params.step is not None
     parts = round(1 / params.step)
-    # Stars and bars: of so many places in a row some are bars, and the parts between two bars are a run's share.
+    # Stars and bars: some of the places in a row are bars; the number of places between two bars is a run's share.
     places = parts + runs - 1
     grid = []
     for bars in combinations(range(places), runs - 1):
@@ -310,7 +314,7 @@ def weightings(runs: int, params: TuneFusionParams) -> list[_MethodSetting]:
         grid.append([right - left - 1 for left, right in pairwise(edges)])
 
     def order_by_evenness(shares: list[int]) -> tuple[int, list[int]]:
-        """Return a key by which even shares come first, and of equally even ones those with a larger first share."""
+        """Return a sort key: more even shares come first; among equally even ones, those with a larger first share."""
         return sum(share * share for share in shares), [-share for share in shares]
 
     grid.sort(key=order_by_evenness)

@@ -1,4 +1,4 @@
-"""Fusions, the entries of `fusions`, and the parameters of their stages."""
+"""Options of fusions, the entries of `fusions`, and the parameters of their stages."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -12,17 +12,17 @@ from tandem.registry import Registry
 from tandem.stages.retrieval import RunParams, fusion
 
 FusionMethod = Annotated[str, Choice(fusion)]
-# `(number of runs, parameters) -> settings`: those that tuning a fusion tries, the preferred first.
+# `(number of runs, parameters) -> settings`: the settings that tuning a fusion tries, the preferred one first.
 fusion_grid: Registry[Callable[..., Any]] = Registry(
     "grid of a fusion", "fusion_grid", "contrib.fusion"
 )
 
 
 class FusionTuning(Section):
-    """How a fusion's parameters are chosen where they are null."""
+    """How a fusion's parameters are chosen if they are null."""
 
     split: str = Field("dev", description="whose queries decide")
-    measure: str = Field("RR@10", description="what the best has most of")
+    measure: str = Field("RR@10", description="the measure that is maximised")
     step: float = Field(
         0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1"
     )
@@ -32,19 +32,19 @@ class FusionTuning(Section):
 
 
 class Method(NamedTuple):
-    """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
+    """Keys of a method of fusion: the key that is tuned if it is null, its key of `tune`, and the other keys."""
 
     tuned: str = ""
     candidates: str = ""
     others: tuple[str, ...] = ()
 
 
-# others have no keys
+# other methods have no keys
 METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
 
 
 class Fusion(Choosing):
-    """Several runs as one, an entry of `fusions`."""
+    """Several runs fused to one; an entry of `fusions`."""
 
     of: Items[RunRef] = Field(description="two or more runs, fusions among them")
     method: FusionMethod = Field(
@@ -104,7 +104,7 @@ class TuneFusionParams(RunParams):
     )
     measure: str = Field("RR@10", description="what is maximised")
     k: tuple[float, ...] = Field(
-        (), description="of rrf: the values that are tried, the preferred first"
+        (), description="of rrf: the values that are tried, the preferred one first"
     )
     step: float | None = Field(
         None, gt=0, le=0.5, description="of weighted: between two weights of a run"

@@ -1,4 +1,4 @@
-"""Fusions: several runs as one, with settings that are given or chosen on dev."""
+"""Plan fusions: several runs become one, with settings that are fixed or chosen on dev."""
 
 from math import comb, isclose, isfinite
 
@@ -13,7 +13,7 @@ from tandem.plan.named_entries import Scope, plan_references
 from tandem.plan.reported import cutoff, measures, reported_split, run_depth
 from tandem.stages.base import Json
 
-MOST_COMBINATIONS = 1001  # of weights that are tried: those of five runs in steps of 0.1
+MOST_COMBINATIONS = 1001  # most combinations of weights to try: those of five runs in steps of 0.1
 
 
 def _find_entry(ctx: Context, name: str) -> Fusion:
@@ -22,7 +22,7 @@ def _find_entry(ctx: Context, name: str) -> Fusion:
 
 @plans_run("fusions")
 def plan_fusion(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan the run that fuses others, and the choice of its settings on a split with labels where they are null."""
+    """Plan the run that fuses others, and, if its settings are null, their choice on a split with labels."""
     entry = _find_entry(ctx, name)
     params: Json = {"method": entry.method, "depth": _depth(ctx, name, split, data), "split": split}
     params |= _keys_beside_tuned(entry)
@@ -44,7 +44,7 @@ def _plan_members(ctx: Context, name: str, split: str, data: str) -> dict[str, S
 
 def _plan_tuning(ctx: Context, name: str, data: str) -> Stage:
     """Plan the choice of a fusion's settings."""
-    # before its runs: where it is impossible, that is the reason
+    # checked before its runs: if tuning is impossible, this is the reason to report
     params = _tuning_params(ctx, name, data)
     split = params["split"]
     require_split(ctx, data, split, f"fusions.{name}.tune.split: searches")
@@ -54,7 +54,7 @@ def _plan_tuning(ctx: Context, name: str, data: str) -> Stage:
 
 
 def _tuning_params(ctx: Context, name: str, data: str) -> Json:
-    """Return the parameters by which a fusion is tuned.
+    """Return the parameters of a fusion's tuning.
 
     Raises:
         UserError: the dataset does not allow it.
@@ -87,10 +87,10 @@ def _tuning_params(ctx: Context, name: str, data: str) -> Json:
 
 
 def _depth(ctx: Context, name: str, split: str, data: str) -> int:
-    """Return how many passages of a query a fusion keeps.
+    """Return how many passages per query a fusion keeps.
 
     Raises:
-        UserError: a reported measure looks deeper.
+        UserError: a reported measure needs more.
     """
     depth = _find_entry(ctx, name).depth
     if depth is None:
@@ -104,13 +104,13 @@ def _depth(ctx: Context, name: str, split: str, data: str) -> int:
 
 
 def _keys_beside_tuned(entry: Fusion) -> Json:
-    """Return the keys that the method reads besides the one that is tuned."""
+    """Return the values of the keys that the method reads in addition to the tuned key."""
     return {key: getattr(entry, key) for key in entry.method_keys.others}
 
 
 @checks_entry("fusions")
 def check_fusion(ctx: Context, name: str) -> None:
-    """Refuse an entry that does not fit together, or whose runs are available on no split."""
+    """Refuse an entry whose keys do not fit together, or whose runs are not available on any split."""
     _check_weights(name, _find_entry(ctx, name))
     data = ctx.settings.dataset
     reasons = why_on_no_split(ctx, data, lambda split: _plan_members(ctx, name, split, data))
@@ -160,9 +160,9 @@ def _check_weights(name: str, entry: Fusion) -> None:
 
 @lists_unused_keys("fusions")
 def list_unused_fusion_keys(settings: Settings) -> list[str]:
-    """Return a line for each key that an entry of `fusions` sets and its method does not look at.
+    """Return a line for each key that an entry of `fusions` sets, but its method does not use.
 
-    They are not mistakes: a sweep over methods has the keys of all of them. A plugin's method may look at any key.
+    Such keys are not mistakes: a sweep over methods has the keys of all methods. A plugin's method may use any key.
     """
     keys_of = {method: {keys.tuned, *keys.others} for method, keys in METHODS.items()}
     lines = []

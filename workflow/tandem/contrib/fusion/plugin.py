@@ -1,4 +1,4 @@
-"""Fusions of runs, and the stages that fuse and that choose a fusion's settings."""
+"""Register fusions of runs, the stage that fuses, and the stage that chooses a fusion's settings."""
 
 from tandem.config.settings import register_section
 from tandem.contrib.fusion.options import FuseParams, Fusion, TuneFusionParams

@@ -1,4 +1,4 @@
-"""What `tandem search` makes of the lists of a fusion's systems, one query at a time."""
+"""Fuse the lists of a fusion's systems for `tandem search`, one query at a time."""
 
 import json
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Exact search by torch, for GPUs: an engine that computes the bytes that FAISS computes on a CPU."""
+"""Exact search by torch, for GPUs: an engine whose results equal those of FAISS on a CPU byte for byte."""

@@ -1,16 +1,16 @@
-"""Add up the products of pairs of vectors on a GPU, in one kernel of Triton's, which PyTorch for CUDA brings along."""
+"""Compute dot products of pairs of vectors on a GPU, in one kernel of Triton, which PyTorch for CUDA installs."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-_NUMBERS = 1024  # of a vector that are read at once, at most
+_NUMBERS = 1024  # most numbers of a vector that are read at once
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_products(queries, passages, query, row, sums, dimension, NUMBERS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write the sum of one pair: each program of the kernel has its own."""
+    """Write the dot product of one pair; each program of the kernel has its own pair."""
     pair = tl.program_id(0).to(tl.int64)
     first = queries + tl.load(query + pair) * dimension
     second = passages + tl.load(row + pair) * dimension
@@ -24,7 +24,7 @@ def _sum_products(queries, passages, query, row, sums, dimension, NUMBERS: tl.co
 
 
 def sum_products(queries: Tensor, passages: Tensor, query: Tensor, row: Tensor) -> Tensor:
-    """Return `queries[query] · passages[row]`, added up in float64, shape (pairs,).
+    """Return `queries[query] · passages[row]`, summed in float64, shape (pairs,).
 
     Args:
         queries, passages: contiguous, shape (texts, dim).

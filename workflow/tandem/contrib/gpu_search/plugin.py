@@ -1,1 +1,1 @@
-"""The engine `torch`, which is registered where it is written; nothing else is declared."""
+"""The engine `torch`. It is registered where it is written, so that nothing is declared here."""

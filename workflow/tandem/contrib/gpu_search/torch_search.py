@@ -1,8 +1,8 @@
-"""Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
+"""Exact search by torch: vectors stream through a GPU, or a CPU, which keeps the best passages of all queries so far.
 
-Its result equals that of `retrieval/faiss_search.py` to the last bit. It is there for GPUs: on a CPU, where it finds
-half as many queries a second, it runs only where `execution.engine` is `torch`, to check what a GPU has found. No
-FAISS: their OpenMPs share no process well.
+The result equals that of `retrieval/faiss_search.py` to the last bit. The engine is meant for GPUs. On a CPU, it
+searches for half as many queries per second as FAISS, and runs only if `execution.engine` is `torch`, to check the
+result of a GPU. It does not import FAISS, since the OpenMP libraries of the two do not share a process well.
 """
 
 from collections.abc import Iterator
@@ -32,28 +32,28 @@ from tandem.retrieval.exact import (
 
 NO_PASSAGE = -(1 << 63)  # the least int64: the signed key of an empty place
 _VALUE_TYPES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
-_PASSAGES_PER_SEGMENT = 64  # passages of which first the best alone is looked at
+_PASSAGES_PER_SEGMENT = 64  # passages of which only the best is compared with the cut at first
 _READERS = 8  # threads that copy stored vectors: a GPU searches faster than one of them copies
-# Bytes of a buffer that is copied to a GPU: each reader has one. To lock a GiB in memory takes most of a second.
+# Bytes of a buffer that is copied to a GPU; each reader has one. To lock a GiB in memory takes most of a second.
 _PINNED = 16 << 20
-# bytes of the products of pairs that are added up at once, without the kernel
+# bytes of the products of pairs that are summed at once, without the kernel
 _PAIR_BYTES = 256 << 20
-# Of a GPU's memory, what a search takes where no setting says how much.
+# By default, a search takes the GPU's memory divided by this number.
 _SHARE_OF_DEVICE = 3
 _LOW_HALF = 0xFFFFFFFF
 _ALL_BUT_SIGN = 0x7FFFFFFF
-# Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
-# half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
+# Tensor cores align the terms of a sum and cut off the bits that do not fit: the error is up to two units, while that
+# of rounding is half a unit (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
 _CUT_OFF = 4 * FLOAT32_ROUNDING
 
-_StretchTensors = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
+_StretchTensors = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and `scale` for int8
 
 
 class Stretch:
-    """Hold a stretch of passages on the device: fp32, fp16 or int8 values, (passages, dim), with the scale of int8.
+    """A stretch of passages on the device: fp32, fp16 or int8 values, (passages, dim), with the scale of int8.
 
-    `factor` is what is multiplied: on CUDA fp16 and int8 as fp16, which sums in float32; else the vectors as float32.
-    `longest` is an upper bound of the vectors' lengths.
+    `factor` are the vectors that are multiplied. On CUDA, fp16 and int8 are multiplied as fp16 and summed in float32;
+    otherwise, the vectors are float32. `longest` is an upper bound of the vectors' lengths.
     """
 
     def __init__(self, values: Tensor, ranks: Tensor, scale: Tensor | None = None) -> None:
@@ -70,11 +70,11 @@ class Stretch:
         lengths = torch.linalg.vector_norm(self.factor, dim=1, dtype=torch.float32)
         if self.scale is not None:
             lengths = lengths * self.scale
-        # a float32 sum may be low by less than a thousandth
+        # a float32 sum may be too low, by less than a thousandth
         self.longest = 1.001 * lengths.max().double()
 
     def select(self, rows: slice) -> "Stretch":
-        """Return some of its passages, without copying them."""
+        """Return a stretch of some of the passages, without copying them."""
         part = copy(self)
         part.factor = self.factor[rows]
         part.ranks = self.ranks[rows]
@@ -98,7 +98,7 @@ class Stretch:
 
 
 def _name_columns(rows: Array) -> Iterator[tuple[str, Array]]:
-    """Yield the columns of stored rows: `values`, and of int8 `scale`."""
+    """Yield the columns of stored rows: `values`, and `scale` for int8."""
     if rows.dtype.names is None:
         yield "values", rows
         return
@@ -117,10 +117,10 @@ class Lane:
         }
         if dtype == INT8:
             self.locked["scale"] = torch.empty((rows,), dtype=torch.float32, pin_memory=True)
-        self.copied: torch.cuda.Event | None = None  # the end of the last copy out of it
+        self.copied: torch.cuda.Event | None = None  # the end of the last copy from this memory
 
     def send(self, rows: Array, parts: _StretchTensors, first: int) -> None:
-        """Copy rows to `parts`, from row `first` on; the copy to the GPU is not waited for."""
+        """Copy rows to `parts`, from row `first` on, without waiting for the copy to the GPU."""
         for start in range(0, len(rows), self.rows):
             own = rows[start : start + self.rows]
             if self.copied is not None:
@@ -135,7 +135,7 @@ class Lane:
 
 
 class Loader:
-    """Bring stretches of stored vectors to where they are searched, a piece by each of some threads."""
+    """Copy stretches of stored vectors to the device that searches them; several threads copy a piece each."""
 
     def __init__(self, passages: Stretches, target: torch.device) -> None:
         self.passages = passages
@@ -152,7 +152,7 @@ class Loader:
     def load(
         self, pieces: StoredRows, ranks: Array
     ) -> tuple[_StretchTensors, torch.cuda.Event | None]:
-        """Return a stretch on the device, and of a GPU the event after which it is there."""
+        """Return a stretch on the device and, for a GPU, the event at which its copy is complete."""
         with torch.cuda.stream(self.stream):
             parts = self._allocate(len(ranks))
             parts["ranks"].copy_(torch.from_numpy(ranks.astype(np.int64)))
@@ -191,7 +191,7 @@ class Loader:
 def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> Iterator[Stretch]:
     """Yield stretches of at most `rows` rows on the device; a thread reads the next one while one is searched.
 
-    To a GPU they are copied on a stream of their own, while the caller's stream computes.
+    Copies to a GPU run on a stream of their own, while the caller's stream computes.
     """
     loader = Loader(passages, target)
     with (
@@ -209,14 +209,14 @@ def _stream_stretches(passages: Stretches, rows: int, target: torch.device) -> I
 
 
 def pack_signed_keys(scores: Tensor, ranks: Tensor) -> Tensor:
-    """Return `exact.pack_keys` as int64: the same bits but for the highest, so that signed comparison orders them."""
+    """Return `exact.pack_keys` as int64, with the highest bit flipped, so that signed comparison orders the keys."""
     bits = (scores + 0.0).view(torch.int32)  # + 0 turns -0 into 0
     ordered = torch.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits).long()
     return (ordered << 32) | (_LOW_HALF - ranks)
 
 
 def find_floors(keys: Tensor) -> Tensor:
-    """Return the score that a passage must reach to matter, as `BestPassages.find_floors`, float64."""
+    """Return the score that a passage must reach to be kept, like `BestPassages.find_floors`, float64."""
     lowest = keys.amin(dim=1)
     ordered = (lowest >> 32).int()
     bits = torch.where(ordered < 0, ordered ^ _ALL_BUT_SIGN, ordered)
@@ -225,7 +225,7 @@ def find_floors(keys: Tensor) -> Tensor:
 
 
 class StretchSearch:
-    """Keep the best passages of some queries so far, on the device; `tile` products are held at once."""
+    """The best passages of some queries so far, on the device; at most `tile` products are in memory at once."""
 
     def __init__(self, queries: FloatVectors, depth: int, temperature: float, tile: int) -> None:
         self.stored = queries
@@ -242,7 +242,7 @@ class StretchSearch:
         self.keys = torch.full((len(queries), depth), NO_PASSAGE, dtype=torch.int64, device=target)
 
     def add(self, stretch: Stretch) -> None:
-        """Search a stretch of passages: whole segments, and then what is left.
+        """Search a stretch of passages: first its whole segments, and then the rest.
 
         A GPU multiplies matrices of odd shapes at a fifth of its speed.
         """
@@ -258,21 +258,21 @@ class StretchSearch:
             self._search_tile(slice(first, stop), stretch)
 
     def _search_tile(self, batch: slice, stretch: Stretch) -> None:
-        """Search for a batch of queries; where many passages are near the cut, for fewer queries at a time."""
+        """Search for a batch of queries; if many passages are near the cut, for fewer queries at a time."""
         products = stretch.multiply(self.factor[batch])
         cut = self._find_cut(batch, products, stretch)
 
-        missing = -products.shape[1] % _PASSAGES_PER_SEGMENT  # of the last segment
+        missing = -products.shape[1] % _PASSAGES_PER_SEGMENT  # passages that the last segment lacks
         padded = (
             torch.nn.functional.pad(products, (0, missing), value=-torch.inf)
             if missing
             else products
         )
-        # A segment's passages stand apart: side by side, a GPU would find their best a fourth as fast.
+        # A segment's passages are not adjacent: with adjacent ones, a GPU would find the best a fourth as fast.
         segments = padded.view(len(products), _PASSAGES_PER_SEGMENT, -1)
         is_near = segments.amax(dim=1) >= cut[:, None]
 
-        # What is near the cut costs several times its products, an eighth of the tile at most.
+        # Pairs near the cut need several times the memory of their products; they are at most an eighth of the tile.
         near = int(is_near.sum()) * _PASSAGES_PER_SEGMENT
         share = max(1, len(products) * self.tile // max(1, 8 * near))
         for start in range(0, len(products), share):
@@ -282,11 +282,11 @@ class StretchSearch:
             self._merge(queries, *pairs, stretch)
 
     def _find_cut(self, batch: slice, products: Tensor, stretch: Stretch) -> Tensor:
-        """Return what a product must reach for its passage to be looked at, float32, shape (queries,)."""
+        """Return the product that a passage must reach to be scored, float32, shape (queries,)."""
         dimension = self.queries.shape[1]
         error = (dimension + SLACK_TERMS) * self.unit * self.lengths[batch] * stretch.longest
         lowest = find_floors(self.keys[batch]) * self.temperature
-        if bool(torch.isinf(lowest).any()):  # the first stretches: its own best set the cut
+        if bool(torch.isinf(lowest).any()):  # in the first stretches, their own best set the cut
             count = min(self.depth, products.shape[1])
             last_of_best = products.topk(count, dim=1).values[:, -1]
             lowest = torch.maximum(lowest, last_of_best.double())
@@ -300,7 +300,7 @@ class StretchSearch:
         scores = self._score(query + queries.start, row, stretch)
         keys = pack_signed_keys(scores, stretch.ranks[row])
 
-        # The pairs of a query stand together: a pair's column is its place among those of its query.
+        # The pairs of a query are consecutive; a pair's column is its position among the pairs of its query.
         count = queries.stop - queries.start
         pairs_per_query = torch.bincount(query, minlength=count)
         begins = pairs_per_query.cumsum(0) - pairs_per_query
@@ -312,13 +312,13 @@ class StretchSearch:
         self.keys[queries] = merged.topk(self.depth, dim=1).values
 
     def _score(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Return the scores of pairs, those of a query together, float32, equal to those of `score_vector_pairs`."""
+        """Return the scores of pairs, float32, equal to `score_vector_pairs`; a query's pairs are consecutive."""
         if not query.is_cuda:
             return self._score_by_threads(query.numpy(), row.numpy(), stretch)
         return self._score_on_device(query, row, stretch)
 
     def _score_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Return the scores of pairs, as `_score`, by the device that holds the vectors; see `exact.round_and_flag`."""
+        """Return the result of `_score`, computed on the device that holds the vectors; see `exact.round_and_flag`."""
         sums = self._sum_products(query, row, stretch)
         width: Tensor = bound_difference(
             self.queries.shape[1], self.lengths[query] * stretch.longest
@@ -335,7 +335,7 @@ class StretchSearch:
         return low
 
     def _sum_products(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
-        """Return q · p of pairs, added up in float64, shape (pairs,)."""
+        """Return q · p of pairs, summed in float64, shape (pairs,)."""
         if self.has_kernel:
             from tandem.contrib.gpu_search.pair_kernel import sum_products
 
@@ -348,9 +348,9 @@ class StretchSearch:
         return sums if stretch.scale is None else sums * stretch.scale[row]
 
     def _score_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
-        """Return the scores of pairs, as `_score`, by threads that work alone.
+        """Return the result of `_score`, computed by threads that work independently.
 
-        torch's threads wait for one another after each of many small steps.
+        torch's own threads would wait for one another after each of many small steps.
         """
         scores = np.empty(len(row), np.float32)
         vectors = stretch.factor.numpy()
@@ -368,16 +368,16 @@ class StretchSearch:
         return torch.from_numpy(scores)
 
     def export_keys(self) -> Array:
-        """Return the best passages packed as by `exact.pack_keys`, shape (queries, depth); 0 for none."""
-        # the sign bit is what differs
+        """Return the best passages packed as by `exact.pack_keys`, shape (queries, depth); 0 is an empty place."""
+        # only the sign bit differs
         return self.keys.cpu().numpy().view(np.uint64) ^ np.uint64(1 << 63)
 
 
 def _find_reaching(segments: Tensor, is_near: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the pairs whose product reaches the cut, (queries,): queries, ascending, and passages.
+    """Return the pairs whose product reaches the cut, as arrays of queries, ascending, and passages.
 
-    `segments` are products, (queries, `_PASSAGES_PER_SEGMENT`, segments); `is_near` tells which segments hold such a
-    product, (queries, segments).
+    `segments` are products, (queries, `_PASSAGES_PER_SEGMENT`, segments). `is_near` is True for segments that contain
+    such a product, (queries, segments). `cut` has the shape (queries,).
     """
     query, segment = is_near.nonzero(as_tuple=True)
     reaches = segments[query, :, segment] >= cut[query, None]
@@ -386,7 +386,7 @@ def _find_reaching(segments: Tensor, is_near: Tensor, cut: Tensor) -> tuple[Tens
 
 
 def count_default_memory() -> int:
-    """Return the bytes that a search takes where no setting says how many: of a GPU a share, else 0."""
+    """Return the bytes that a search takes by default: a share of a GPU's memory, or 0 without a GPU."""
     target = device()
     if target.type != "cuda":
         return 0
@@ -403,21 +403,22 @@ def open_torch_engine() -> SearchEngine:
 def search_by_torch(
     queries: FloatVectors, passages: Stretches, depth: int, memory: int, workers: int | None
 ) -> Array:
-    """Return the best `depth` passages of each query; arguments and result as of `search_by_faiss`."""
+    """Return the best `depth` passages of each query; arguments and result are those of `search_by_faiss`."""
     use_workers(workers)
-    # Not TF32, though `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` allow it, as in NVIDIA's images: the bounds are of float32.
+    # No TF32, even if `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` allows it, as in NVIDIA's images: the bounds hold for float32.
     torch.set_float32_matmul_precision("highest")
     target = device()
 
-    # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
+    # A product takes 8 bytes, in float32 and again in padded segments. Those near the cut, at most an eighth, take
+    # several times as much.
     tile = max(_PASSAGES_PER_SEGMENT, memory // 3 // 16)
-    # Of a number: two stretches as they are stored, and on a CPU one of fp16 or int8 as float32.
+    # A number is in memory in two stretches as stored and, on a CPU, for fp16 or int8 also in one as float32.
     is_wide = target.type != "cuda" or passages.embeddings.dtype == FP32
     bytes_per_number = 8 if is_wide else 4
     rows = memory * 2 // 3 // (bytes_per_number * passages.dimension + 24)
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA_PROPOSALS)))
     if rows > _PASSAGES_PER_SEGMENT:
-        # else every product is copied, to fill up its last segment
+        # otherwise all products would be copied, to fill up the last segment
         rows -= rows % _PASSAGES_PER_SEGMENT
 
     search = StretchSearch(queries, depth, passages.temperature, tile)

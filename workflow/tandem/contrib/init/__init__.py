@@ -1,1 +1,1 @@
-"""A first configuration for data of one's own: what is there, what follows, and how much of it is searched."""
+"""A first configuration for a user's own data: inspect the data, derive the options, and limit the queries."""

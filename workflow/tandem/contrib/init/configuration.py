@@ -1,4 +1,4 @@
-"""The configuration that `init` writes: what a collection's splits allow, and sizes that fit machine and encoder."""
+"""The configuration that `init` writes: an experiment that the splits allow, with sizes for the machine and encoder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,18 +26,18 @@ from tandem.plan.planner import Planner
 from tandem.plan.sizes import EncoderShape, shape_of
 from tandem.plan.towers import HUB, entry_of_hub, towers
 
-# What Anserini has analyzers for; other languages are split at white space.
+# Languages for which Anserini has analyzers; texts in other languages are split at white space.
 ANALYZED = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh"
 BERT_BASE = EncoderShape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
-_SPECIAL_TOKENS = 3  # tokens of a pair beside its texts
-BYTES_PER_TOKEN = 3  # of a prompt, which tokenizers do not cut finer
+_SPECIAL_TOKENS = 3  # special tokens of a query and passage that are read together
+BYTES_PER_TOKEN = 3  # of a prompt; tokenizers rarely use fewer
 GRAPH_TOKENS = 131_072  # at most; more tokens at once gain nothing
 FEWEST_TOKENS = 2048
-# hidden numbers, from which the learning rates of small encoders are too high
+# from this dimension of the states on, the learning rates of small encoders are too high
 _LARGE_HIDDEN_SIZE = 512
 _USUAL_ENCODERS = {"en": "minilm", "zh": "bert-base-chinese"}
 _MULTILINGUAL_ENCODER = "bert-base-multilingual-cased"
-# What a configuration without labelled training queries may be, in place of its table: it then trains all the same.
+# Lines that a configuration without labelled training queries may contain in place of its table, to train anyway.
 NO_LABELS = [
     "# without labels, from queries that a generator writes (docs/generation.md): these instead of `tables`",
     "# recipes: [dureader_retrieval, rocketqav2, no_labels]",
@@ -48,13 +48,13 @@ NO_LABELS = [
 
 @dataclass(frozen=True)
 class StartingEncoder:
-    """Describe an encoder as a configuration names it."""
+    """An encoder as a configuration names it."""
 
     name: str  # value of `encoder`
-    entry: Raw = field(default_factory=dict)  # of `encoders:`; empty where the name says enough
-    # how they are computed, as its entry or its own files say
+    entry: Raw = field(default_factory=dict)  # of `encoders:`; empty if the name is enough
+    # how vectors are computed, from its entry or its own files
     vectors: Raw = field(default_factory=dict)
-    shape: EncoderShape | None = None  # its sizes; None where they are not known here
+    shape: EncoderShape | None = None  # its sizes; None if they are unknown
     zero_shot: bool = True  # whether its vectors are worth a row without training
 
     def __str__(self) -> str:
@@ -69,11 +69,11 @@ class StartingEncoder:
 
 
 def find_starting_encoder(name: str, language: str) -> StartingEncoder:
-    """Return the encoder of a name or, without one, of a language.
+    """Return the encoder with this name or, without a name, the usual encoder of the language.
 
     Raises:
-        UserError: an unknown name, a folder without safetensors, files that describe what is not computed here, or none
-            of a name of the hub.
+        UserError: the name is unknown, a folder has no safetensors, files describe an encoder that is not supported,
+            or the files of a name on the hub are unavailable.
     """
     chosen = name or _USUAL_ENCODERS.get(language, _MULTILINGUAL_ENCODER)
     config, entry = gathered([], ROOT), {}
@@ -97,7 +97,7 @@ def find_starting_encoder(name: str, language: str) -> StartingEncoder:
 
 
 def list_describing_files() -> list[str]:
-    """Return the patterns of the small files of a model that say what it is."""
+    """Return the patterns of a model's small files that describe it."""
     return ["*config*.json", "modules.json", *list_own_files()]
 
 
@@ -127,14 +127,14 @@ def read_hub_entry(name: str) -> Raw:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hold what a machine can do in a first experiment: trainings of minutes on two cores, or on one GPU."""
+    """Sizes of a first experiment that a machine can run: trainings of minutes on two cores, or on one GPU."""
 
-    queries: dict[str, int]  # split → so many queries of it, if there are, whatever they cost
+    queries: dict[str, int]  # split → queries that are taken in any case, whatever they cost
     passage: int  # the longest passage, in tokens
     rerank: int  # passages of a query that are re-ranked
-    # of each training on two CPU cores, which a GPU passes in a thousandth of the time
+    # minutes of each training on two CPU cores; a GPU needs a thousandth of the time
     minutes: dict[str, int]
-    # training queries that the joint model's lists are drawn and judged for; None: all
+    # training queries for which the joint model's lists are drawn and judged; None: all
     judged: int | None
     train: dict[str, int]  # further keys of every model's `train`
 
@@ -160,13 +160,13 @@ GPU = Sizes(
 def choose_lengths(
     look: Look, language: str, sizes: Sizes, shape: EncoderShape, prompts: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the longest query and passage in tokens: nine of ten are not cut, as far as machine and encoder allow.
+    """Return the longest query and passage in tokens; nine of ten texts are not cut, if machine and encoder allow it.
 
-    `prompts` are the encoder's, by side: they stand in front of the texts, and count.
+    `prompts` are the encoder's, by side: they are put in front of the texts, and count.
     """
 
     def rounded(side: str, step: int, most: int) -> int:
-        """Return a side's length in tokens: that of nine in ten texts behind its prompt, up to a multiple of `step`."""
+        """Return a side's length in tokens, a multiple of `step`, that nine of ten texts with prompt do not exceed."""
         tokens = min(
             most,
             int(
@@ -181,7 +181,7 @@ def choose_lengths(
 
 
 def choose_execution(machine: FoundMachine, shape: EncoderShape, passage: int) -> dict[str, Any]:
-    """Return how much a GPU computes at once: tokens whose activations fill half of its memory; {} without a GPU."""
+    """Return how many tokens a GPU processes at once: their activations fill half of its memory; {} without a GPU."""
     if not machine.gpu:
         return {}
     graph = GRAPH_TOKENS
@@ -192,9 +192,9 @@ def choose_execution(machine: FoundMachine, shape: EncoderShape, passage: int) -
 
 @dataclass(frozen=True)
 class Experiment:
-    """Hold what a collection's splits allow."""
+    """The experiment that a collection's splits allow."""
 
-    sentence: str  # that in words
+    sentence: str  # the experiment in words
     table: str = "summary"  # the table of systems
     trains: bool = True  # whether models are trained
     choose: str = "dev"  # how a training's checkpoint is chosen
@@ -203,7 +203,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Choices:
-    """Everything that the file says; `entry` is the dataset's source with its keys."""
+    """Everything that the file contains; `entry` is the dataset's source with its keys."""
 
     name: str
     entry: Raw
@@ -220,12 +220,14 @@ class Choices:
 
     @property
     def experiment(self) -> Experiment:
-        """Return what the splits and the encoder allow."""
+        """Return the experiment that the splits and the encoder allow."""
         return choose_experiment(self.collection, self.encoder.zero_shot)
 
 
 def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
-    """Train where training queries have labels; score test, else dev, else another split, else a share of train.
+    """Return an experiment that trains if training queries have labels.
+
+    It scores test, else dev, else another split, else a share of train.
 
     Args:
         zero_shot: whether the encoder is worth a row without training.
@@ -289,10 +291,11 @@ def choose_experiment(collection: Look, zero_shot: bool) -> Experiment:
 def compose_configuration(
     choices: Choices, queries: Mapping[str, int], reasons: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Compose the text of the file, with at most so many `queries` of some splits.
+    """Compose the text of the file.
 
     Args:
-        reasons: why, by split; also of splits that are taken whole.
+        queries: the most queries that are taken, by split; splits without an entry are taken whole.
+        reasons: the reason for the number, by split; splits that are taken whole may have one, too.
     """
     collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or BERT_BASE
@@ -398,7 +401,7 @@ def _list_dataset_lines(
 
 
 def list_unread_lines(columns: Sequence[FileColumns]) -> list[str]:
-    """Return a comment for each file, or files alike, with columns that are not read."""
+    """Return a comment for each file, or group of similar files, with columns that are not read."""
     lines = []
     for names, alike in name_alike(columns):
         if unread := alike.describe_unread():

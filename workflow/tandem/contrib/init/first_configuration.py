@@ -1,4 +1,4 @@
-"""The command `init`, which writes a configuration that runs as it is."""
+"""The command `init`, which writes a configuration that runs without changes."""
 
 import os
 import shlex
@@ -35,7 +35,7 @@ from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
 
-# of ISO 639-1, which gets no further ones
+# the codes of ISO 639-1, to which none are added any more
 _LANGUAGE_CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo "
     "es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka "
@@ -44,10 +44,10 @@ _LANGUAGE_CODES = (
     "sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
 _DATA_ENDS = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
-# files that publishers put beside data
+# files that publishers put next to data
 _METADATA = {"dataset_info.json", "dataset_infos.json", "metadata.json", "croissant.json"}
 _MOST_NAMES = 5
-LIKELY = 0.3  # share of the texts from which they are taken to be in a language
+LIKELY = 0.3  # least share of texts in a language for it to be taken as the passages' language
 
 
 def write_first_configuration(
@@ -64,9 +64,9 @@ def write_first_configuration(
     Args:
         name: of the configuration and its dataset: `mine` writes mine.yaml.
         data: a folder, an archive, some files, or `ir_datasets:ID`, in any format of docs/formats.md, of an installed
-            plugin, or of a file: `--run.plugins '["faq.py"]'`.
+            plugin, or of a plugin in a file: `--run.plugins '["faq.py"]'`.
         encoder: what models start from: a name of config/encoders/, a folder, or ORG/NAME on the hub.
-        language: of the passages, as ISO 639-1 has it; guessed by default.
+        language: of the passages, an ISO 639-1 code; guessed by default.
         seconds: longest time for reading the passages; 0: no limit.
         force: replace the file if it is there.
     """
@@ -131,11 +131,11 @@ def write_first_configuration(
 
 
 def list_unread_files(entry: Raw, data: list[str]) -> list[str]:
-    """Return the names of files among those of `--data` that look like data, but are not read.
+    """Return the names of files of `--data` that look like data, but are not read.
 
     Args:
-        entry: the dataset's, with its `path`.
-        data: a folder or an archive, whose files at the top count, or some files.
+        entry: the dataset's entry, with its `path`.
+        data: a folder or an archive, of which the files at the top level count, or some files.
     """
     folder = open_folder(Path(entry["path"]))
     model = sources()[entry["source"]]
@@ -159,7 +159,7 @@ def _looks_like_data(path: Path) -> bool:
 
 
 def guess_language(collection: Look) -> str:
-    """Return the language of most passages; English, with a note, where it is not clear."""
+    """Return the language of most passages; English, with a note, if it is not clear."""
     shares = {
         name: share for name, share in collection.languages["passage"].items() if name != "latin"
     }
@@ -179,7 +179,7 @@ def format_names(names: Sequence[str]) -> str:
 
 
 def describe_columns_read(columns: Sequence[FileColumns]) -> list[str]:
-    """Return a line for each file, or files alike, whose columns have names: which are read, and which are not."""
+    """Return a line for each file, or group of similar files, with named columns: which are read, and which are not."""
     lines = []
     for names, alike in name_alike(columns):
         unread = alike.describe_unread()
@@ -189,7 +189,7 @@ def describe_columns_read(columns: Sequence[FileColumns]) -> list[str]:
 
 
 def describe_choices(choices: Choices) -> list[str]:
-    """Describe what was found: the data and its oddities, what the splits allow, the encoder, the machine."""
+    """Describe the data and its oddities, the experiment that the splits allow, the encoder, and the machine."""
     collection, language = choices.collection, choices.language
     queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
     sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
@@ -210,10 +210,10 @@ def describe_choices(choices: Choices) -> list[str]:
 
 
 def list_cost_lines(config: Raw, choices: Choices, written: str) -> list[str]:
-    """Return the lines of the estimate, for all systems and for BM25 alone; or why there is none.
+    """Return the lines of the estimate, for all systems and for BM25 only, or the reason why there is no estimate.
 
     Args:
-        written: the path of the configuration's file, as a command line has it.
+        written: the path of the configuration's file, quoted for a command line.
     """
     try:
         behind = estimate_tables(config, choices, choices.experiment.table, "baseline")

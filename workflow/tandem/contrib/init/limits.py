@@ -1,7 +1,7 @@
-"""How many queries of each split a first experiment takes: all, unless they cost too much.
+"""Choose how many queries of each split a first experiment takes: all, unless they cost too much.
 
-Searching for a query costs little. What cross-encoders compute for it may cost more than all trainings, and so may the
-search for the negatives of training queries, most of which no training of some minutes visits. The estimate decides.
+Searching for a query costs little. But re-ranking by cross-encoders may cost more than all trainings. So may the search
+for negatives of training queries, most of which a training of some minutes never visits. The estimate decides.
 """
 
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS
 
-# What the queries of a split may take beyond the fewest, as a share of what everything takes with the fewest. Those
-# that are scored may take more: the more they are, the smaller are the differences that are significant.
+# The time that a split's queries beyond the fewest may take, as a share of the time of everything with the fewest
+# queries. Scored queries may take more: with more of them, smaller differences are significant.
 SCORED_SHARE, OTHER_SHARE = 0.5, 0.1
-ALLOWED_SECONDS = 300.0  # at least
-SAID_SECONDS = 60.0  # less is not worth a line
+ALLOWED_SECONDS = 300.0  # this long is always allowed
+SAID_SECONDS = 60.0  # less time is not worth a line
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Describe how many queries of a split are taken.
+    """How many queries of a split are taken.
 
     Attributes:
         count: how many the collection has.
         fewest: how many are taken in any case.
         most: how many are taken; None: all.
-        seconds: how much longer everything takes with all of them than with the fewest; None where it is not known.
-        cause: what takes longer then.
+        seconds: how much longer everything takes with all queries than with the fewest; None if unknown.
+        cause: the work that takes longer with all queries.
     """
 
     split: str
@@ -54,7 +54,7 @@ class Limit:
         return f"{self.cause} takes {format_duration(self.seconds)} longer for all than for {self.fewest:,}"
 
     def __str__(self) -> str:
-        """Return the number of queries, and why."""
+        """Return the number of queries and the reason for it."""
         taken = (
             f"all {self.count:,}" if self.most is None else f"{self.most:,} of the {self.count:,}"
         )
@@ -62,7 +62,7 @@ class Limit:
 
 
 def choose_limits(choices: Choices) -> dict[str, Limit]:
-    """Choose how many queries are taken of each split that has more than the fewest, where that matters."""
+    """Choose how many queries are taken of each split that has more than the fewest and takes noticeable time."""
     counts, fewest = choices.collection.queries, dict(choices.fitting.queries)
     if not choices.experiment.trains:
         del fewest["train"]
@@ -97,13 +97,13 @@ def choose_limits(choices: Choices) -> dict[str, Limit]:
 
 
 def round_down(number: float) -> int:
-    """Return a number with its first two digits, and zeros behind them."""
+    """Return a number with its first two digits, followed by zeros."""
     digits = str(int(number))
     return int(digits[:2].ljust(len(digits), "0"))
 
 
 def estimate_tables(config: Raw, choices: Choices, *tables: str) -> list[dict[Stage, Cost]]:
-    """Return the costs of the stages behind each of some tables; of a corpus that was not read whole, at least.
+    """Return the costs of the stages behind each table; lower bounds if the corpus was not read to its end.
 
     Raises:
         UserError: the sizes of the encoder are not known.
@@ -119,11 +119,11 @@ def estimate_tables(config: Raw, choices: Choices, *tables: str) -> list[dict[St
 
 
 def _estimate(choices: Choices, queries: Mapping[str, int]) -> dict[Stage, Cost]:
-    """Return the costs of everything with at most so many queries of some splits."""
+    """Return the costs of everything with at most `queries` of some splits."""
     config = merged(gathered([], ROOT), yaml.safe_load(compose_configuration(choices, queries)))
     return estimate_tables(config, choices, choices.experiment.table)[0]
 
 
 def _sum_without_trainings(costs: Mapping[Stage, Cost]) -> float:
-    """Return the seconds of all stages but the trainings, which have their minutes."""
+    """Return the seconds of all stages except the trainings, whose minutes are fixed."""
     return sum(cost.wall for stage, cost in costs.items() if not KINDS[stage.kind].ranks)

@@ -1,7 +1,7 @@
-"""What a collection holds, and what this machine is.
+"""Inspect a collection and this machine.
 
-A collection is read once, with the checks of the stage `dataset` and none of its output. Queries and judgements are in
-memory, passages are not: 8 bytes of each id, and the lengths of a sample.
+A collection is read once, with the checks of the stage `dataset`, but nothing is written. Queries and judgements are in
+memory. Passages are not, except for 8 bytes of each id and the lengths of a sample.
 """
 
 import os
@@ -46,17 +46,17 @@ from tandem.extras.own_passages import OwnPassages
 from tandem.extras.split_names import SPLIT_WORDS
 from tandem.store.environment import command_output
 
-# passages among which the one that an unknown id may mean is looked for
+# number of passages that are searched for the one that an unknown id may mean
 _PASSAGES_SEARCHED = 200_000
-LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit of memory
 _GIB = 1 << 30
-# of the training queries that may become dev
+# shares of the training queries that may become dev
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass
 class Look:
-    """Describe a collection's sizes and oddities."""
+    """A collection's sizes and oddities."""
 
     passages: int = 0
     whole: bool = True  # whether the corpus was read to its end
@@ -65,22 +65,22 @@ class Look:
     positives: dict[str, int] = field(default_factory=dict)
     # split → number of its queries that have answers
     answered: dict[str, int] = field(default_factory=dict)
-    # of train that can become dev; None where the training queries are too few
+    # share of train that can become dev; None if there are too few training queries
     dev_share: float | None = SHARES[0]
-    # `passage` and `query` → statistics of a sample, and of all queries
+    # `passage` → statistics of a sample of passages, `query` → statistics of all queries
     lengths: dict[str, PassageStatistics] = field(default_factory=dict)
-    # the same → language → share of the texts that tell
+    # `passage` and `query` → language → share among the texts whose language is recognised
     languages: dict[str, dict[str, float]] = field(default_factory=dict)
-    # whether most queries of a split are passages, which they should not find
+    # whether most queries of a split are passages, which should not find themselves
     own_passages: bool = False
     # whether most judgements of a split name no passage, so that they have to be dropped
     drop_unknown: bool = False
-    # of the files whose columns have names
+    # the columns of files whose columns have names
     columns: list[FileColumns] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is odd, a line each
+    notes: list[str] = field(default_factory=list)  # oddities, one line each
 
     def list_unlabelled(self) -> list[str]:
-        """Return the splits, but for train, of whose queries none has a relevant passage or answers."""
+        """Return the splits, except train, in which no query has a relevant passage or answers."""
         labelled = {"train", *filter(self.positives.get, self.positives), *self.answered}
         return [split for split in self.queries if split not in labelled]
 
@@ -94,12 +94,12 @@ class Notes(Warnings):
 
 
 def look(job: DatasetJob, seconds: float) -> Look:
-    """Look at the files of a dataset.
+    """Inspect the files of a dataset.
 
     Args:
-        seconds: after so many the corpus is left, and what was not seen is not checked; 0: never.
+        seconds: time after which reading the corpus stops; the rest is not checked. 0: no limit.
     Raises:
-        UserError: files that the stage `dataset` would refuse, or judgements none of which names a passage.
+        UserError: the stage `dataset` would refuse the files, or no judgement names a passage.
     """
     source, notes, composer = open_source(job), Notes(job.key), Composer(job.params.normalize)
     judged = tabulate_judgements(source.read_qrels())
@@ -159,7 +159,7 @@ def look(job: DatasetJob, seconds: float) -> Look:
 
 
 def share_of_dev(queries: list[str]) -> float | None:
-    """Return the least share that makes some of the training queries dev, but not all; None if there is none."""
+    """Return the least share that turns some, but not all, of the training queries into dev; None if there is none."""
     places = [compute_position(query) for query in queries]
     return next(
         (share for share in SHARES if any(at < share for at in places) and max(places) >= share),
@@ -170,7 +170,7 @@ def share_of_dev(queries: list[str]) -> float | None:
 def _read_corpus(
     source: Source, seconds: float, result: Look, composer: Composer, own_passages: OwnPassages
 ) -> TextHashes:
-    """Read the passages; the hashes of their ids."""
+    """Read the passages into `result`, and return the hashes of their ids."""
     ids, sample, lengths, begun = TextHashes(), TextSample(), CorpusStatistics(), time.monotonic()
     with Progress("init", 0, "passages") as progress:
         for docs, titles, texts in tables.split_columns(source.read_corpus()):
@@ -206,7 +206,7 @@ def _read_corpus(
 
 
 def _select_known(judged: pa.Table, ids: TextHashes, source: Source, result: Look) -> pa.Table:
-    """Return the judgements that name a passage, after a note about the others; a `UserError` if there is none."""
+    """Return the judgements that name a passage and note the others; raise a `UserError` if none names a passage."""
     known = ids.has(judged["doc_id"].to_pylist())
     if known.all():
         return judged
@@ -214,7 +214,7 @@ def _select_known(judged: pa.Table, ids: TextHashes, source: Source, result: Loo
     total, missing = len(known), int((~known).sum())
 
     def simplified(name: str) -> str:
-        """Return a name but for case, punctuation and leading zeros."""
+        """Return a name in lower case, without punctuation and leading zeros."""
         return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
 
     docs, target = (
@@ -239,7 +239,7 @@ def _select_known(judged: pa.Table, ids: TextHashes, source: Source, result: Loo
 
 @dataclass(frozen=True)
 class FoundMachine:
-    """Cores, bytes of memory, and the first GPU with its memory; an empty name without one."""
+    """Cores, bytes of memory, and the first GPU with its memory; `gpu` is empty if there is no GPU."""
 
     cores: int
     memory: int
@@ -248,7 +248,7 @@ class FoundMachine:
 
     @classmethod
     def here(cls) -> Self:
-        """Return this machine, as far as the process may use it."""
+        """Return the part of this machine that the process may use."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with suppress(OSError, ValueError):  # "max" where there is no limit
             memory = min(memory, int(LIMIT.read_text()))
@@ -259,13 +259,13 @@ class FoundMachine:
         )
 
     def __str__(self) -> str:
-        """Return the same in words."""
+        """Return a description in words."""
         gpu = f"{self.gpu} with {self.gpu_memory / _GIB:.0f} GiB" if self.gpu else "no GPU"
         return f"{self.cores} cores, {self.memory / _GIB:.0f} GiB of memory, {gpu}"
 
 
 def _find_gpu(number: str) -> tuple[str, int]:
-    """Name and bytes of a GPU, by the driver's own tool, which starts no CUDA."""
+    """Return the name and the bytes of a GPU, from the driver's own tool, which does not start CUDA."""
     words = [
         "nvidia-smi",
         f"--id={number}",

@@ -18,13 +18,13 @@ _PROJECTION_WEIGHT = "linear.weight"  # among the weights of Stanford's checkpoi
 def adopt_colbert(source: Path, folder: Path) -> bool:
     """Convert `folder`, a copy of a ColBERT checkpoint: its markers become tokens, its layer gets a folder of its own.
 
-    Any other folder is left as it is; return False for it.
+    Any other folder is left unchanged, and False is returned.
 
     PyLate and Stanford's code insert a marker's id behind the first special token. Here the marker is put in front of
     every text as characters, which the tokenizer must read as one token, whatever else it does to texts.
 
     Raises:
-        UserError: a marker is not a token, or the layer is missing or of another size than the metadata say.
+        UserError: a marker is not a token, the layer is missing, or its size is not the one in the metadata.
     """
     markers = read_markers(source)
     if not markers:

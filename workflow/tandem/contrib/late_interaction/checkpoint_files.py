@@ -1,4 +1,4 @@
-"""Describe checkpoints of late interaction by their files: of sentence-transformers, PyLate and Stanford's ColBERT."""
+"""Describe checkpoints of late interaction by sentence-transformers, PyLate and Stanford's ColBERT from their files."""
 
 import string
 from pathlib import Path
@@ -17,10 +17,10 @@ from tandem.models.described import (
 from tandem.models.folders import LIBRARY, read_model_json, read_optional
 from tandem.stages.base import Json
 
-# modules behind the layers, in either order
+# the modules after the layers, in either order
 _MASK_MODULES = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])
 _SKIPPED_TOKENS = "tokens that are left out besides passages' punctuation"
-# names of the keys that say which tokens stand in front of texts
+# keys that name the tokens in front of texts
 _MARKER_KEYS = {
     "query": ("query_prefix", "query_token_id"),
     "passage": ("document_prefix", "doc_token_id"),
@@ -28,7 +28,7 @@ _MARKER_KEYS = {
 
 
 def describe_token_vectors(folder: Path, modules: Modules | None) -> Json | None:
-    """Return how a checkpoint of late interaction makes vectors, as `describe_towers` does; None for other folders."""
+    """Return how a late-interaction checkpoint computes vectors, in the form of `describe_towers`; else None."""
     if modules is None:
         return _describe_stanford(folder) if is_stanford(folder) else None
     names = [name for name, _ in modules]
@@ -41,9 +41,9 @@ def describe_token_vectors(folder: Path, modules: Modules | None) -> Json | None
 
 
 def _describe_library(folder: Path, modules: Modules) -> Json:
-    """Return what the files of a MultiVectorEncoder say about its vectors.
+    """Return how a MultiVectorEncoder computes vectors, read from its files.
 
-    Its modules are layers applied to tokens' states, then a choice of the tokens that count, then normalization.
+    Its modules are layers that are applied to tokens' states, then a mask of the tokens that count, then normalization.
     """
     check_inputs(folder)
     listed = folder / "modules.json"
@@ -77,9 +77,9 @@ def _describe_library(folder: Path, modules: Modules) -> Json:
 def _describe_late_interaction(
     folder: Path, dense: list[str], options: Json, prompts: dict[str, str], normalize: bool = True
 ) -> Json:
-    """Return the same from options of `representation: multi`.
+    """Return the description for these options of `representation: multi`.
 
-    Their `dim` is that of the last of the layers in `dense`.
+    `dim` is read from the last of the layers in `dense`.
     """
     check_dense(folder, dense)
     dim = read_model_json(folder / dense[-1] / "config.json")["out_features"] if dense else None
@@ -97,14 +97,14 @@ def _describe_late_interaction(
 
 
 def _has_no_punctuation(path: Path, words: list[str]) -> bool:
-    """Return whether passages' punctuation has no vectors, by the words that a file leaves out."""
+    """Return whether passages' punctuation has no vectors; `words` are those that the file at `path` leaves out."""
     if sorted(words) not in ([], sorted(string.punctuation)):
         raise refuse_unknown(path, _SKIPPED_TOKENS)
     return bool(words)
 
 
 def read_markers(folder: Path) -> dict[str, str]:
-    """Return each side's marker, which PyLate and Stanford's code put behind the first special token; else empty."""
+    """Return the marker of each side that has one; PyLate and Stanford's code put it behind the first special token."""
     config = read_optional(folder / (METADATA if is_stanford(folder) else LIBRARY))
     markers = {}
     for side, keys in _MARKER_KEYS.items():
@@ -115,7 +115,7 @@ def read_markers(folder: Path) -> dict[str, str]:
 
 
 def _describe_pylate(folder: Path, modules: Modules) -> Json:
-    """Return what PyLate's files say: layers of tokens' states; which tokens count stands in the library's file."""
+    """Return how a PyLate model computes vectors: layers on tokens' states; `LIBRARY` states which tokens count."""
     check_inputs(folder)
     path = folder / LIBRARY
     config = read_optional(folder / LIBRARY)
@@ -145,15 +145,15 @@ def _describe_pylate(folder: Path, modules: Modules) -> Json:
 
 
 def is_stanford(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint of Stanford's ColBERT, whose layer stands among its weights."""
+    """Return whether a folder is a checkpoint of Stanford's ColBERT, whose weights include the layer."""
     architectures = read_optional(folder / "config.json").get("architectures") or []
     return "HF_ColBERT" in architectures and not (folder / "modules.json").is_file()
 
 
 def _describe_stanford(folder: Path) -> Json:
-    """Return what the metadata of a checkpoint of Stanford's ColBERT say.
+    """Return how a checkpoint of Stanford's ColBERT computes vectors, read from its metadata.
 
-    Stage `encoder` puts its layer into `1_Dense/`.
+    The stage `encoder` puts its layer into `1_Dense/`.
     """
     path = folder / METADATA
     config = read_optional(folder / METADATA)

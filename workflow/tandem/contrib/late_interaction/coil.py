@@ -1,4 +1,4 @@
-"""COIL: compare a token's vector only with those of the same token, and add the scores of whole texts' vectors."""
+"""COIL: compare a token's vector only with those of the same token, and add the score of the whole texts' vectors."""
 
 from typing import Any
 
@@ -18,24 +18,24 @@ from tandem.models.tokens import Template, TokenTexts
 
 @representation("coil")
 class Coil(OwnTokens):
-    """Match a token's vector with those of the same token alone, exactly and in context (Gao, Dai and Callan 2021).
+    """Match a token's vector only with those of the same token, exactly and in context (Gao, Dai and Callan 2021).
 
-    s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that are the query's token i.
+    s(q, p) = E(q) · E(p) + Σ_i max_j v_i · v_j, over the passage's tokens j that equal the query's token i.
 
-    v = W h + b for a text's own tokens, without special ones; E is the same by another layer for the first token,
-    [CLS]; COIL-tok has no E. A query's token that the passage lacks adds nothing. (In the authors' code no token adds
-    less than 0, either.)
+    v = W h + b for a text's own tokens, without special ones. E is computed likewise by another layer, from the first
+    token, [CLS]; COIL-tok has no E. A query's token that the passage lacks adds nothing. (In the authors' code, no
+    token adds less than 0, either.)
 
-    A text is stored as rows of `dim` numbers, each with its token's id in two more (see `join_digits`). E is cut into
-    rows, too, each with an id of its own beyond the vocabulary, so that only equal pieces are multiplied: their
-    products add up to E(q) · E(p).
+    A text is stored as rows of `dim` numbers, with the token's id in two more numbers (see `join_digits`). E is cut
+    into such rows, too. Each piece has an id of its own beyond the vocabulary, so that only equal pieces are
+    multiplied; their products add up to E(q) · E(p).
     """
 
     reads = TOKEN_VECTORS
     options: CoilVectors
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the layer of tokens' vectors, and that of E where there is one."""
+        """Return the layer of tokens' vectors, and the layer of E if there is one."""
         sizes = filter(None, [self.options.dim, self.options.cls_dim])
         return [Dense(nn.Linear(hidden, size), nn.Identity(), TOKEN_VECTORS) for size in sizes]
 
@@ -45,7 +45,7 @@ class Coil(OwnTokens):
         return self.options.dim + ID_NUMBERS
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Return the number of rows, and of numbers in a row."""
+        """Return the number of rows, and how many numbers a row has."""
         return (longest + self.options.pieces, self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
@@ -57,9 +57,9 @@ class Coil(OwnTokens):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Compute rows of texts, shape (texts, rows, dimension), float32: zeros where no token counts.
+        """Return rows of texts, shape (texts, rows, dimension), float32; a row of zeros is not a token.
 
-        Without E a text that has no tokens of its own gets a row for the first special one, as every text needs a row.
+        Every text needs a row. Without E, a text that has no tokens of its own gets a row for its first special token.
         """
         texts = Ragged.of(texts)
         states, ids, own = self.states(side, texts, template, mode, multiple)
@@ -80,11 +80,11 @@ class Coil(OwnTokens):
         return torch.cat([_with_ids(vectors, numbers.expand(len(ids), -1)), rows], 1)
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """Return `compute_max_sim` of the same tokens alone, over this model's temperature."""
+        """Return `compute_max_sim` over equal tokens only, divided by this model's temperature."""
         return compute_max_sim(queries, passages, same_token=True) / self.temperature
 
 
 def _with_ids(vectors: Tensor, ids: Tensor) -> Tensor:
-    """Return vectors, shape (texts, rows, dim), with ids from 1 in two more numbers; see `join_digits`."""
+    """Return vectors, shape (texts, rows, dim), with ids (from 1) appended as two numbers; see `join_digits`."""
     digits = torch.stack([ids // DIGIT, ids % DIGIT], -1)
     return torch.cat([vectors, digits.to(vectors)], -1)

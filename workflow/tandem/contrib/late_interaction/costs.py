@@ -5,16 +5,16 @@ from tandem.extras.estimate.resources import MIB, PROCESS_BYTES, Setting, Work, 
 from tandem.extras.searched_indexes import index_size
 from tandem.plan.graph import Stage
 
-# of the time of all products, where pairs of the same token alone are multiplied: measured was a sixth (32 queries at
-# once) to a 20th (256)
+# share of the time of all products that is needed if only pairs of the same token are multiplied; measured: a sixth
+# with 32 queries at once, a 20th with 256
 _SHARE_OF_SAME_TOKENS = 0.1
 
 
 @cost("token_vectors")
 def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
-    """Estimate encoding passages or a split's queries into a vector a token, of two bytes a number.
+    """Estimate encoding passages or a split's queries into one vector per token, with two bytes per number.
 
-    Punctuation of passages is counted, too, although it has no vectors.
+    Punctuation of passages is counted, too, although it may have no vectors.
     """
     shape = setting.shape(stage.upstream["tokens"])
     texts, tokens = count_encoded_texts(stage, setting)
@@ -33,7 +33,7 @@ def estimate_token_vectors(stage: Stage, setting: Setting) -> Work:
 def estimate_maxsim(stage: Stage, setting: Setting) -> Work:
     """Estimate the products of every query's tokens with every passage's.
 
-    Through an index: a search for each token, and products with the most promising passages.
+    With an index: a search for each token, and products with the most promising passages only.
     """
     params = params_of(stage)
     count = setting.passages(stage)

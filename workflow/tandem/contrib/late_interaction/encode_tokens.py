@@ -1,6 +1,6 @@
 """Stage `token_vectors`: write vectors of texts' tokens in blocks, whose rows are tokens.
 
-`offsets.npy` says where each text's rows are.
+`offsets.npy` contains the bounds of each text's rows.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from tandem.store.job import Job
 
 __all__ = ["TokenEncoder", "run", "run_shard"]
 
-_TEXTS_PER_COUNT = 1 << 16  # whose tokens are counted together
+_TEXTS_PER_COUNT = 1 << 16  # texts whose tokens are counted together
 
 
 @dataclass(frozen=True)
 class _EncodedPiece(Ragged):
-    """Hold texts, how many of their tokens have vectors, and which of these are the rows of a block."""
+    """Texts, the number of their tokens that have vectors, and which of these vectors are the rows of a block."""
 
     tokens: int
     rows: slice
@@ -35,17 +35,17 @@ class _EncodedPiece(Ragged):
 
 @side_encoder("token")
 class TokenEncoder(SideEncoder):
-    """Run a tower of late interaction on the token ids it reads; rows are the tokens that have vectors."""
+    """Run a tower of late interaction on token ids; each row is a token that has a vector."""
 
     load = staticmethod(load_dual)
     unit = "tokens"
 
     @classmethod
     def find_offsets(cls, job: Job[EmbeddingsParams], texts: Rows | range) -> Ids:
-        """Return the bounds of each text's rows, shape (texts + 1,), by the token ids alone.
+        """Return the bounds of each text's rows, shape (texts + 1,), computed from the token ids only.
 
         Raises:
-            UserError: the model has one vector a text.
+            UserError: the model has one vector per text.
         """
         folder = require_part(job.inputs["model"], "dual")
         tokens = Tokens.open(job.inputs["tokens"])
@@ -63,7 +63,7 @@ class TokenEncoder(SideEncoder):
         return sum_lengths(np.concatenate(counts))
 
     def read(self, rows: range) -> _EncodedPiece:  # type: ignore[override]
-        """Return the texts to which rows of tokens belong."""
+        """Return the texts to which these rows of tokens belong."""
         assert self.offsets is not None
         first = int(np.searchsorted(self.offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(self.offsets, rows.stop, "left"))
@@ -81,5 +81,5 @@ class TokenEncoder(SideEncoder):
                 f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged"
             )
         flat = flat[texts.rows] if isinstance(texts, _EncodedPiece) else flat
-        progress.add(len(flat) - len(vectors))  # which counts tokens, not texts
+        progress.add(len(flat) - len(vectors))  # the progress counts tokens, not texts
         return flat

@@ -1,7 +1,7 @@
 """Stage `maxsim`: search by late interaction, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors, without torch.
 
-Scored are all passages, or the most promising ones that an index finds by tokens near the query's; by the stored
-vectors, or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query
+The stage scores all passages, or the most promising ones that an index finds by tokens near the query's. It uses the
+stored vectors, or those that the index decodes, rounded to fp16. For queries of up to 32 vectors of length 1, scores
 are exact (see `token_scores.compute_max_sim`), so that neither the grouping of passages nor the number of threads
 changes a bit. Scores of other vectors are float64 sums rounded to float32, which hardly ever depend on the order.
 """
@@ -40,8 +40,8 @@ from tandem.retrieval.retrieve import (
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
-OFFSETS = "offsets.npy"  # beside the blocks: where each text's rows begin and end
-# passages' tokens that are read, and products that are computed, at once
+OFFSETS = "offsets.npy"  # next to the blocks: where each text's rows begin and end
+# numbers of passages' tokens that are read at once, and of products that are computed at once
 TOKENS_PER_BLOCK = 1 << 14
 PRODUCTS = 1 << 24
 
@@ -50,7 +50,7 @@ class MappedTexts(Embeddings):
     """Read the vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
 
     decode: Callable[[Ids], FloatVectors] | None = (
-        None  # gives vectors of rows by an index's codes, not the stored ones
+        None  # returns the vectors of rows decoded by an index, instead of the stored ones
     )
 
     def __init__(self, artifact: Artifact, side: str) -> None:
@@ -58,7 +58,7 @@ class MappedTexts(Embeddings):
         self.offsets: Ids = np.load(artifact.path(OFFSETS), mmap_mode="r", allow_pickle=False)
 
     def rows_of(self, texts: Ids) -> FloatVectors:
-        """Return the vectors of ascending texts' tokens, one text after another, float64, shape (tokens, dim)."""
+        """Return the vectors of the tokens of texts, given by ascending numbers; float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
         rows = join_ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
         vectors = self.pick(rows) if self.decode is None else self.decode(rows).astype(np.float16)
@@ -66,7 +66,7 @@ class MappedTexts(Embeddings):
 
 
 class OneQuery:
-    """Hold the vectors of one query's tokens, shape (tokens, dim), as the queries that `TokenSearch` expects."""
+    """The vectors of one query's tokens, shape (tokens, dim), in the form in which `TokenSearch` expects queries."""
 
     def __init__(self, vectors: Array) -> None:
         self.vectors = vectors
@@ -78,7 +78,9 @@ class OneQuery:
 
 
 def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids) -> Array:
-    """Return Σ_i max_j q_i · p_j of queries with all passages, which have tokens, float64; 0 without query tokens.
+    """Return Σ_i max_j q_i · p_j of each query with each passage, float64; 0 for a query without tokens.
+
+    Every passage has tokens.
 
     Args:
         queries, passages: vectors of their tokens end to end, shape (tokens, dim).
@@ -89,7 +91,7 @@ def sum_max_sim(queries: Array, passages: Array, of_query: Ids, of_passage: Ids)
     starts = of_passage.cumsum() - of_passage
     nearest = np.maximum.reduceat(queries @ passages.T, starts, axis=1)
     sums = np.zeros((len(of_query), len(of_passage)))
-    queries_with_tokens = np.flatnonzero(of_query)  # reduceat knows no empty ranges
+    queries_with_tokens = np.flatnonzero(of_query)  # reduceat cannot sum empty ranges
     if len(queries_with_tokens):
         starts = (of_query.cumsum() - of_query)[queries_with_tokens]
         sums[queries_with_tokens] = np.add.reduceat(nearest, starts, axis=0)
@@ -117,10 +119,10 @@ class TokenSearch:
         """Set the queries to search for from now on."""
         self.queries = queries
         self.counts = np.diff(queries.offsets)
-        # Queries whose products with passages are in memory at once.
+        # the number of queries whose products with passages are in memory at once
         tokens_at_once = PRODUCTS // TOKENS_PER_BLOCK
         if self.sum_nearest is sum_same_tokens:
-            tokens_at_once *= 4  # which multiplies far fewer
+            tokens_at_once *= 4  # this function computes far fewer products
         self.step = max(1, tokens_at_once // int(self.counts.max(initial=1)))
 
     def search(self, queries: Ids, depth: int) -> BestPassages:
@@ -132,7 +134,7 @@ class TokenSearch:
         return best
 
     def score(self, best: BestPassages, at: slice, queries: Ids, passages: Ids) -> None:
-        """Merge the scores of queries with ascending passages into their results, which are at `at`."""
+        """Merge the scores of queries with ascending passages into the rows `at` of `best`."""
         vectors = self.queries.rows_of(queries)
         tokens = self.counts[queries]
         ends = self.lengths[passages].cumsum()
@@ -151,12 +153,13 @@ class TokenSearch:
 def select_promising(scores: Array, rows: Ids, offsets: Ids, count: int) -> Ids:
     """Return up to `count` passages with the largest MaxSim, estimated from the tokens that an index found; ascending.
 
-    If no token of a passage was found for a token of the query, the worst score that was found for it stands in, as a
-    better one would have been found (as in XTR; Lee et al. 2023, arXiv:2304.01982). So every estimate contains the sum
-    of the worst scores, and the gains above them decide. Of equal passages the first ones are taken.
+    For a token of the query, the index may find no token of a passage. Then the worst score among the token's hits is
+    used, since a better one would have been found (as in XTR; Lee et al. 2023, arXiv:2304.01982). So every estimate
+    contains the sum of the worst scores, and only the gains above them decide. Among equal passages, the first ones
+    are taken.
 
     Args:
-        scores, rows: what was found for each token of the query, shape (tokens, hits); a row of -1 is not a hit.
+        scores, rows: the hits of each token of the query, shape (tokens, hits); a row of -1 is not a hit.
         offsets: where each passage's rows begin and end.
     """
     filled = rows >= 0
@@ -176,7 +179,7 @@ class TokenSearcher:
 
     Args:
         index: of the passages' tokens.
-        factor: this many times the depth is requested of the index for each token, and as many passages are scored.
+        factor: the index returns `factor` times the depth for each token, and as many passages are scored.
         decode: returns the vectors that decide, from the index's codes; None: the stored vectors decide.
     """
 
@@ -224,7 +227,7 @@ def open_search(job: Job[Any], same_token: bool = False) -> TokenSearch:
 
 @compared_searches("token")
 class TokenSearches:
-    """Run the searches by late interaction that `tradeoffs` compares, for a sample of queries, which are numbers."""
+    """The searches by late interaction that `tradeoffs` compares, for a sample of queries, given by their numbers."""
 
     def __init__(self, job: Job[Any]) -> None:
         self.token_search = open_search(job)
@@ -237,7 +240,7 @@ class TokenSearches:
         return self.token_search.search(self.queries, self.depth)
 
     def through(self, index: SearchedIndex, rescore: bool) -> TokenSearcher:
-        """Return a search through an index; with `rescore` the stored vectors decide, else the index's codes."""
+        """Return a search through an index; the stored vectors decide with `rescore`, else the index's codes."""
         if not rescore and index.gpu != NONE:
             raise UserError(
                 "tradeoffs: codes of an index on GPUs cannot be read; leave false out of sweep.rescore"
@@ -251,7 +254,7 @@ class TokenSearches:
 def open_token_search(
     job: Job[MaxSimParams], search: TokenSearch
 ) -> Iterator[TokenSearch | TokenSearcher]:
-    """Search through a job's index, if it has one."""
+    """Yield `search`, or a search through the job's index if it has one."""
     if "index" not in job.inputs:
         yield search
         return
@@ -263,7 +266,7 @@ def open_token_search(
         index = open_index(artifact, threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         decode = None
-        if not params.rescore:  # an index on a GPU is not read back
+        if not params.rescore:  # an index on a GPU cannot be decoded, so it is opened again
             decoder = index if gpu == NONE else open_index(artifact, threads)
             decode = decoder.decode
         yield TokenSearcher(search, index, params.rescore_factor, decode)
@@ -272,7 +275,7 @@ def open_token_search(
 def run(job: Job[MaxSimParams]) -> None:
     """Search and write a run.
 
-    Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
+    Inputs: dataset, passages and queries (`token_vectors`), and optionally an `index` of the passages' tokens.
     """
     search = open_search(job, job.params.same_token)
     rows = read_embedded_rows(job, MappedTexts(job.inputs["queries"], "queries"))

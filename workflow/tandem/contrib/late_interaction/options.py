@@ -1,4 +1,4 @@
-"""Options of representations of several vectors a text, and parameters of the stages that store and search them."""
+"""Options of representations with several vectors per text, and parameters of the stages that store and search them."""
 
 import math
 from operator import not_
@@ -11,12 +11,12 @@ from tandem.config.representations import Representation, Unpooled
 from tandem.errors import UserError
 from tandem.stages.retrieval import EmbeddingsParams, RunParams
 
-METADATA = "artifact.metadata"  # beside a checkpoint of Stanford's ColBERT
-ID_NUMBERS = 2  # of a row, beside its vector: see `same_token.join_digits`
+METADATA = "artifact.metadata"  # in the folder of a checkpoint of Stanford's ColBERT
+ID_NUMBERS = 2  # numbers after a row's vector that hold a token's id: see `same_token.join_digits`
 
 
 class Markers(Section):
-    """Tokens by which an encoder knows what it reads: [Q] and [D] of ColBERT."""
+    """Tokens that mark queries and passages for an encoder: ColBERT's [Q] and [D]."""
 
     query: str | None = Field(
         None,
@@ -24,27 +24,29 @@ class Markers(Section):
         description="in front of queries: an entry of the vocabulary, else a new one; null: none",
     )
     passage: str | None = Field(
-        None, pattern=r"^\S+$", description="likewise of passages, in front of the title"
+        None, pattern=r"^\S+$", description="likewise for passages, in front of the title"
     )
 
 
 class TokenRows(Representation):
-    """One that stores vectors of tokens, a row a token."""
+    """A representation that stores vectors of tokens, one row for each token."""
 
     scores_pairs: ClassVar[bool] = True
     encoding: ClassVar[str] = "token_vectors"
 
     def choose_dtype(self, vectors: str, queries: str) -> str:
-        """Return fp16: int8 is of single vectors, whose numbers share a scale."""
+        """Return fp16; int8 is only for one vector per text, whose numbers share a scale."""
         return "fp16"
 
 
 class Multi(TokenRows):
-    """A vector a token, late interaction: a query's tokens each find their nearest token of a passage (ColBERT)."""
+    """A vector for each token; each token of a query is matched with its nearest token of a passage (ColBERT)."""
 
     type: Literal["multi"] = Field("multi", description="which representation it is")
     dim: int | None = Field(
-        128, ge=1, description="numbers of a token's vector, by a new linear layer; null: no layer"
+        128,
+        ge=1,
+        description="numbers in a token's vector, from a new linear layer; null: no layer",
     )
     query_tokens: int | None = Field(
         32,
@@ -71,7 +73,7 @@ class Multi(TokenRows):
 
     @property
     def side_markers(self) -> dict[str, str]:
-        """Return the token in front of a side's texts, by side; a side without one is left out."""
+        """Return the token in front of texts by side; a side without such a token is left out."""
         tokens = self.markers.model_dump() if self.markers else {}
         return {side: token for side, token in tokens.items() if token}
 
@@ -91,18 +93,20 @@ class Multi(TokenRows):
         return self.dim
 
     def count_rows(self, side: str, tokens: float) -> float:
-        """Return how many vectors a text of so many tokens, special ones included, has at most."""
+        """Return how many vectors a text of `tokens` tokens, special ones included, has at most."""
         filled = self.query_tokens if side == "query" else None
         return min(filled or tokens, self.first(side) or math.inf)
 
 
 class CoilVectors(Unpooled, TokenRows):
-    """A vector a token, which meets those of the same token alone, and one of the whole text (COIL)."""
+    """A vector for each token, compared only with those of the same token, and one for the whole text (COIL)."""
 
     type: Literal["coil"] = Field("coil", description="which representation it is")
-    dim: int = Field(32, ge=1, description="numbers of a token's vector, by a new linear layer")
+    dim: int = Field(32, ge=1, description="numbers in a token's vector, from a new linear layer")
     cls_dim: int | None = Field(
-        768, ge=1, description="those of the first token's, the whole text's; null: none"
+        768,
+        ge=1,
+        description="numbers in the whole text's vector, from its first token; null: none",
     )
 
     unused: ClassVar[tuple[str, ...]] = (*Unpooled.unused, "train.regularise")
@@ -115,16 +119,16 @@ class CoilVectors(Unpooled, TokenRows):
 
     @property
     def row_size(self) -> int:
-        """Return the size of a row: of its vector and of the id of its token."""
+        """Return how many numbers a row has: its vector and the id of its token."""
         return self.dim + ID_NUMBERS
 
     def count_rows(self, side: str, tokens: float) -> float:
-        """Return how many rows a text of so many tokens has at most, on either side."""
+        """Return how many rows a text of `tokens` tokens has at most, on either side."""
         return tokens + self.pieces
 
 
 class PolyCodes(Unpooled):
-    """A vector a passage, which weighs several of a query, by learned codes: pairs are scored, none searched."""
+    """A vector for a passage, which weighs a query's vectors, one per learned code; it scores pairs only."""
 
     type: Literal["poly"] = Field("poly", description="which representation it is")
     codes: int = Field(64, ge=1, description="vectors of a query")
@@ -134,11 +138,11 @@ class PolyCodes(Unpooled):
 
 
 class TokenVectorsParams(EmbeddingsParams):
-    """Vectors of passages' or queries' tokens by late interaction, a row a token."""
+    """Vectors of passages' or queries' tokens for late interaction, one row for each token."""
 
 
 class MaxSimParams(RunParams):
-    """Late interaction over all passages, or over those of which an index finds tokens near the query's."""
+    """Late interaction over all passages, or over those for which an index finds tokens near the query's."""
 
     nprobe: int | None = Field(
         None, ge=1, description="lists that are searched; null: FAISS's default"
@@ -147,15 +151,15 @@ class MaxSimParams(RunParams):
         None, ge=1, description="candidates in a graph; null: FAISS's default"
     )
     rescore: bool = Field(
-        True, description="score by the stored vectors; false: by those the index's codes stand for"
+        True, description="score by the stored vectors; false: by those that the index decodes"
     )
     rescore_factor: int = Field(
         2,
         ge=1,
-        description="times the depth that tokens are found for each of a query's, and passages scored",
+        description="times the depth: tokens found for each token of a query, and passages scored",
     )
     same_token: bool = Field(
         False,
         exclude_if=not_,
-        description="a query's token meets the same tokens of a passage alone (COIL)",
+        description="a query's token is compared only with equal tokens of a passage (COIL)",
     )

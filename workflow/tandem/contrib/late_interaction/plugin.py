@@ -1,4 +1,4 @@
-"""Register representations of several vectors a text, published checkpoints, and stages that store and search them."""
+"""Register representations with several vectors per text, published checkpoints, and the stages for these vectors."""
 
 from tandem.config.representations import register_representation
 from tandem.contrib.late_interaction.options import (

@@ -19,29 +19,29 @@ from tandem.models.tokens import Template, TokenTexts
 class PolyEncoder(OwnTokens):
     """Encode a query as several vectors, which the single vector of a passage weighs (Humeau et al. 2020).
 
-    s(q, p) = y · E(p) with y = Σ_i softmax_i(y_i · E(p)) y_i, and E(p) the state of the passage's first token.
+    s(q, p) = y · E(p) with y = Σ_i softmax_i(y_i · E(p)) y_i; E(p) is the state of the passage's first token.
 
-    y_i = Σ_j softmax_j(c_i · h_j) h_j, of all tokens j of the query, special ones included, by m codes c_i, which are
-    learned: the rows of a linear layer without a bias.
+    y_i = Σ_j softmax_j(c_i · h_j) h_j over all tokens j of the query, special ones included. The m codes c_i are
+    learned; they are the rows of a linear layer without a bias.
     """
 
     reads = TOKEN_VECTORS
     options: PolyCodes
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the layer of codes of a query; the passage's side has it, too, unused."""
+        """Return the layer of a query's codes; the passage's side has it, too, but does not use it."""
         return [
             Dense(nn.Linear(hidden, self.options.codes, bias=False), nn.Identity(), TOKEN_VECTORS)
         ]
 
     @property
     def full_dimension(self) -> int:
-        """Return how many numbers a vector has: those of a state."""
+        """Return how many numbers a vector has: as many as the encoder's states."""
         tower: Any = self.towers["passage"]
         return int(tower.config.hidden_size)
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Return how many vectors each text has: a passage one, a query one for each code."""
+        """Return the shape of a text's vectors: a passage has one vector, a query one for each code."""
         return (self.options.codes, self.dimension) if side == "query" else (self.dimension,)
 
     def encode(
@@ -61,7 +61,7 @@ class PolyEncoder(OwnTokens):
         return attention.transpose(1, 2) @ states
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """Return s(q, p) divided by this model's temperature; a passage in a query's place has one vector."""
+        """Return s(q, p) divided by this model's temperature; passages in the place of queries have one vector each."""
         codes = queries if queries.dim() > 2 else queries[:, None]
         products = torch.einsum(
             "qmd,qpd->qpm" if passages.dim() > 2 else "qmd,pd->qpm", codes, passages

@@ -1,4 +1,4 @@
-"""Store ids of tokens among the numbers of their vectors, to multiply vectors of the same token alone."""
+"""Store the ids of tokens among the numbers of their vectors, so that only vectors of the same token are multiplied."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import numpy as np
 from tandem.models.ragged import Ids
 from tandem.retrieval.exact import Array
 
-# the base in which ids stand among a vector's numbers: fp16 has every whole number up to it
+# the base in which ids are written among a vector's numbers: fp16 represents every whole number up to it
 DIGIT = 2048
 
 
 def join_digits(rows: Any) -> Any:
-    """Return the ids of tokens that arrays or tensors of shape (…, numbers) have in their last two numbers.
+    """Return the ids of tokens that are in the last two numbers of arrays or tensors of shape (…, numbers).
 
-    0 stands for no token.
+    0 means no token.
     """
     return rows[..., -2] * DIGIT + rows[..., -1]
 
@@ -25,7 +25,7 @@ def sum_same_tokens(queries: Array, passages: Array, of_query: Ids, of_passage: 
     Only the pairs of the same token are multiplied.
 
     Args:
-        queries, passages: vectors of their tokens end to end, with ids: see `join_digits`; shape (tokens, dim + 2).
+        queries, passages: vectors of their tokens end to end, with ids (see `join_digits`); shape (tokens, dim + 2).
         of_query, of_passage: how many tokens each has, shape (queries,) and (passages,).
     Returns:
         Shape (queries, passages).

@@ -20,7 +20,7 @@ from tandem.store.job import Job
 
 @served_search("token")
 class SearchedTokens(Searched):
-    """Search vectors of passages' tokens, all of them or through an index, as the stage `maxsim` does."""
+    """Search vectors of passages' tokens, in all passages or through an index, as the stage `maxsim` does."""
 
     def __init__(self, part: Served) -> None:
         super().__init__(part)

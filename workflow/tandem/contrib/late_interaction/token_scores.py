@@ -17,16 +17,17 @@ def compute_max_sim(queries: Tensor, passages: Tensor, same_token: bool = False)
 
     Args:
         queries: shape (queries, tokens, dim).
-        passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
-            its list. Rows of zeros are not tokens.
-        same_token: over the passage's tokens j that are token i; 0 where none is. Rows end with ids: see `join_digits`.
+        passages: shape (passages, tokens, dim) to score every query with all passages, or (queries, list, tokens, dim)
+            to score each query with its list. Rows of zeros are not tokens.
+        same_token: take the maximum only over the passage's tokens j that equal token i; it is 0 if there are none.
+            Rows then end with ids (see `join_digits`).
     Returns:
         Shape (queries, passages) or (queries, list).
     """
     axis = passages.dim() - 3
     of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
     blocks = passages.split(max(1, PRODUCTS_PER_BLOCK // max(1, of_one)), axis)
-    if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
+    if torch.is_grad_enabled() and len(blocks) > 1:  # recompute products instead of keeping them
         parts = [
             checkpoint(_compute_block, queries, block, same_token, use_reentrant=False)
             for block in blocks

@@ -1,6 +1,7 @@
 """Late interaction, a vector for every token: s(q, p) = Σ_i max_j E(q)_i · E(p)_j (ColBERT, Khattab and Zaharia 2020).
 
-Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is not a token.
+Texts are padded with rows of zeros, so that the vectors of several texts fit into one tensor: a row of zeros is not a
+token.
 """
 
 import string
@@ -43,9 +44,10 @@ _MODULE_TYPES = MODULE_TYPES | {
 class TokenVectors(DualEncoder):
     """Encode each text as a vector for every token.
 
-    The encoder's states go through a side's linear layers; a new model has one without bias, to `options.dim` numbers.
-    Queries are filled up with [MASK] tokens, which have vectors, too; punctuation of passages has none. Token ids
-    already contain the markers; markers that the encoder's vocabulary lacks get new vectors there.
+    The encoder's states go through the linear layers of a side; a new model has one layer without bias, with
+    `options.dim` outputs. Queries are filled up with [MASK] tokens, which have vectors, too; punctuation of passages
+    has none. Token ids already contain the markers; markers that the vocabulary lacks get new embeddings in the
+    encoder.
 
     Attributes:
         mask_id: the [MASK] token.
@@ -79,7 +81,7 @@ class TokenVectors(DualEncoder):
             self._add_layers([Dense(linear, nn.Identity(), TOKEN_VECTORS)])
 
     def _embed_markers(self, folder: Path) -> None:
-        """Draw vectors of the markers that the encoder's vocabulary lacks, alike on both sides."""
+        """Draw embeddings for the markers that the encoder's vocabulary lacks, the same ones on both sides."""
         tokenizer = load_tokenizer(folder)
         add_markers(tokenizer, self.options.side_markers)
         query, passage = (cast(Any, self.towers[side]) for side in SIDES)
@@ -94,7 +96,7 @@ class TokenVectors(DualEncoder):
             )
 
     def mark(self, tokenizer: Any) -> dict[str, str]:
-        """Add the markers to a tokenizer, and return them with the prompts, as texts; see `DualShape.marked`."""
+        """Add the markers to a tokenizer; return each side's marker and prompt as one text; see `DualShape.marked`."""
         markers = self.options.side_markers
         add_markers(tokenizer, markers)
         return {
@@ -120,12 +122,12 @@ class TokenVectors(DualEncoder):
         return model
 
     def know(self, mask_id: int, skipped: list[int]) -> None:
-        """Set the ids of the tokens that the options are about: see `mask_id` and `skipped`."""
+        """Set `mask_id` and `skipped`, the ids of the tokens that the options refer to."""
         self.mask_id = mask_id
         self.register_buffer("skipped", torch.tensor(skipped, dtype=torch.int64), persistent=False)
 
     def shape(self, side: str, longest: int) -> tuple[int, ...]:
-        """Return the number of tokens, and of numbers in a vector."""
+        """Return the number of tokens, and how many numbers a vector has."""
         return (int(self.options.count_rows(side, longest)), self.dimension)
 
     def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
@@ -142,7 +144,7 @@ class TokenVectors(DualEncoder):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Compute vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
+        """Return vectors of texts' tokens, shape (texts, tokens, dimension), float32; a row of zeros is not a token."""
         rows = Ragged.of(texts)
         expanded = self.options.query_tokens if side == "query" else None
         if expanded:
@@ -165,7 +167,7 @@ class TokenVectors(DualEncoder):
             states = self.towers[side](**arguments).last_hidden_state
 
         count = self.options.first(side)
-        if count:  # a stable sort puts the tokens that count in front, in their order
+        if count:  # a stable sort puts the tokens that have vectors first, in their order
             places = (~stands).byte().argsort(stable=True, dim=1)[:, :count]
             states = states.take_along_dim(places[..., None], 1)
             stands = stands.take_along_dim(places, 1)
@@ -177,7 +179,7 @@ class TokenVectors(DualEncoder):
         return (vectors * stands[..., None])[:, :width]
 
     def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """Return `compute_max_sim` over this model's temperature."""
+        """Return `compute_max_sim` divided by this model's temperature."""
         return compute_max_sim(queries, passages) / self.temperature
 
     def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
@@ -189,9 +191,9 @@ class TokenVectors(DualEncoder):
         """Write nothing: each of two towers is a MultiVectorEncoder by itself."""
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature.
+        """Write the files of a MultiVectorEncoder, whose scores are this model's before the temperature.
 
-        It has a vector for every token: where texts have fewer, nothing stands beside the weights.
+        A MultiVectorEncoder has a vector for every token. If texts have fewer vectors, no file is written.
         """
         if self.options.query_vectors or self.options.passage_vectors:
             return
@@ -232,10 +234,10 @@ class TokenVectors(DualEncoder):
     def _pylate(
         self, tokenizer: Any, prompts: dict[str, str], skipped: list[str]
     ) -> dict[str, object]:
-        """Return what those read who know PyLate's keys: without them they take markers of their own.
+        """Return PyLate's keys for readers that know them: without these keys, such readers use markers of their own.
 
         Args:
-            prompts: what stands in front of queries and of documents; a special token at its beginning is a marker.
+            prompts: the text in front of queries and of documents; a special token at its beginning is a marker.
             skipped: words without a vector.
         """
         expanded = self.options.query_tokens
@@ -252,7 +254,7 @@ class TokenVectors(DualEncoder):
 
     @staticmethod
     def usage(shape: DualShape, lengths: InputLengths) -> str:
-        """Return how to load late interaction of a `dual.json`.
+        """Return how to load a late-interaction model with this `dual.json`.
 
         Each block ends with `scores`, shape (queries, passages).
         """
@@ -279,8 +281,8 @@ class TokenVectors(DualEncoder):
 def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
     """Return a side's marker and prompt as one text: its first token is the marker, the others are the prompt's.
 
-    Whether a space stands between them depends on the tokenizer: what it does to a text's beginning it may do, or not,
-    behind a token.
+    Whether a space is needed between them depends on the tokenizer: it may treat the text after a token like the
+    beginning of a text, or not.
     """
     if marker is None or prompt.startswith(marker):
         return prompt
@@ -294,7 +296,7 @@ def mark_prompt(tokenizer: Any, marker: str | None, prompt: str) -> str:
 
 
 def find_leading_token(tokenizer: Any, prompt: str) -> str:
-    """Return the special token that a prompt begins with; empty where it begins with another."""
+    """Return the special token that a prompt begins with; empty if it begins with an ordinary token."""
     special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
     return max((token for token in special if prompt.startswith(token)), key=len, default="")
 

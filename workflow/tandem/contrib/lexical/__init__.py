@@ -1,1 +1,1 @@
-"""Lexical search without Java, and classical scores in BM25's place."""
+"""Lexical search without Java, and classical scores in place of BM25."""

@@ -1,19 +1,19 @@
 """The engine bm25s (Lù 2024): stage `bm25s`, passages as numbered terms, and the search of the stage `bm25`.
 
-Scores of every term in every passage are computed first, a query adds up its terms'. Formulas, with tf a term's
-frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, df of them with the term:
+The score of every term in every passage is computed first; a query adds up the scores of its terms. Formulas, with tf a
+term's frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, df of them with the term:
 
     lucene   ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (k1 L + tf)
     bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
     bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
 
-each summed over the query's terms that the passage has. Fields are searched apart by BM25F with a b for each (Zaragoza
-et al., TREC 2004): with tf_f a term's frequency in a field of |d|_f terms, a field's weight w_f and b_f,
+each summed over the query's terms that the passage has. Separate fields are searched by BM25F with a b for each field
+(Zaragoza et al., TREC 2004): with tf_f a term's frequency in a field of |d|_f terms, a field's weight w_f and b_f,
 
     c = Σ_f w_f tf_f / (1 - b_f + b_f |d|_f / mean |d|_f)
     score = ln(1 + (N - df + 1/2) / (df + 1/2)) · c / (k1 + c)
 
-where df of the N passages have the term in a field that is searched, and means are over all passages.
+where df of the N passages have the term in a searched field, and means are over all passages.
 """
 
 import json
@@ -47,20 +47,20 @@ TERMS_NAME = "terms"
 _FIELDS = ("title", "text")
 DTYPE = "int32"
 VOCABULARY = "vocabulary.json"
-PASSAGES_PER_BLOCK_OF_TERMS = 8192  # passages whose terms are lists at a time
+PASSAGES_PER_BLOCK_OF_TERMS = 8192  # passages whose terms are Python lists at a time
 NUMBERS_PER_BLOCK = 1 << 16  # passages, and then terms, whose numbers are in float64 at a time
 _SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
-_QUERIES_AHEAD = 64  # queries a thread may be ahead of the reader
-_CACHED_WORDS = 1 << 20  # words whose term is cached: text repeats itself
+_QUERIES_AHEAD = 64  # queries that a thread may be ahead of the reader
+_CACHED_WORDS = 1 << 20  # words whose term is cached: texts repeat words
 _WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
 
 
 def run(job: Job[Bm25sParams]) -> None:
     """Number the terms of `title text` of every passage of the input `dataset`, in order of appearance.
 
-    Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number); with `fields`
-    the two files of title and of text, with numbers in common. k1 and b are not needed: as with Lucene, any search has
-    its own. In memory: a batch of passages and the vocabulary.
+    Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number). With `fields`,
+    title and text have two such files each, and share the numbers. k1 and b are not needed: as with Lucene, every
+    search has its own. In memory: a batch of passages and the vocabulary.
     """
     analyzer = job.params.analyzer
     language = job.params.language
@@ -112,7 +112,7 @@ def run(job: Job[Bm25sParams]) -> None:
 
 
 def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
-    """Return a function from a text to its terms, in their order.
+    """Return a function that splits a text into its terms, in their order.
 
     `analyzer` is `default` or `porter` (English), `none` (words unstemmed, in English without stop words), `whitespace`
     (texts are tokens) or `jieba` (Chinese words).
@@ -131,7 +131,7 @@ def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
         whole = word[:-2] if word.endswith(("'s", "’s")) else word
         if whole in stop:
             return ""
-        # Words of one or two letters stay as they are, as in Porter's program; Snowball's empties `s`.
+        # Words of one or two letters are unchanged, as in Porter's program; Snowball's stemmer turns `s` into "".
         return porter(whole) if params.analyzer != "none" and len(whole) > 2 else whole
 
     def split(text: str) -> list[str]:
@@ -142,9 +142,9 @@ def make_term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
 
 
 class TermNumbers:
-    """Present the stage `bm25s` as bm25s reads a corpus.
+    """The passages of the stage `bm25s` in the form in which bm25s reads a corpus.
 
-    It is a list of lists of terms' numbers, read from the mapped file when needed.
+    This is a list of lists of terms' numbers, which are read from the mapped file when needed.
     """
 
     def __init__(self, rows: Ragged, vocab: dict[str, int]) -> None:
@@ -168,7 +168,7 @@ class TermNumbers:
 
 
 class Bm25s:
-    """Search the input `bm25s` of a job. Execution: `workers` threads."""
+    """Search the input `bm25s` of a job with `workers` threads (execution)."""
 
     def __init__(self, job: Job[Any]) -> None:
         index = job.inputs["bm25s"]
@@ -189,13 +189,13 @@ class Bm25s:
         self.threads = job.execution.workers or count_usable_cores()
         self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
         self.index: Any = None
-        self.weighted: tuple[float, float] | None = None  # the k1 and b that the index is of
+        self.weighted: tuple[float, float] | None = None  # the k1 and b of the index
 
     def close(self) -> None:
         """Close nothing: files are mapped."""
 
     def scores(self, k1: float, b: float) -> Any:
-        """Return the corpus under k1 and b: a column of scores for each term, bm25s' own or of fields."""
+        """Return the scores of the corpus under k1 and b, a column for each term, by bm25s or over fields."""
         if self.fields:
             own = self.field_b.own() if self.field_b else {}
             fields = [
@@ -205,14 +205,14 @@ class Bm25s:
             return FieldScores(fields, len(self.vocab), k1)
         from bm25s import BM25
 
-        # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
+        # bm25s also computes BM25+ of an absent term. With k1 = 0, it would be 0 / 0, and no passage be retrieved.
         index = BM25(k1=max(k1, _SMALLEST_K1), b=b, delta=self.delta or 0.0, method=self.formula)
         index.index(
             TermNumbers(Ragged.open(self.folder, TERMS_NAME, DTYPE), self.vocab),
             show_progress=False,
         )
         if index.nonoccurrence_array is not None:
-            # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
+            # bm25s stores a term's score minus that of its absence; in the papers, its absence scores 0.
             per_term = np.diff(index.scores["indptr"])
             index.scores["data"] += np.repeat(index.nonoccurrence_array, per_term)
             index.nonoccurrence_array = None
@@ -221,9 +221,9 @@ class Bm25s:
     def search(
         self, queries: list[LexicalQuery], k1: float, b: float, depth: int, progress: Progress
     ) -> Iterator[LexicalRanking]:
-        """See `LexicalEngine.search`; queries are shared by threads, each of which holds a score for every passage."""
+        """See `LexicalEngine.search`. Threads share the queries; each has a score for every passage in memory."""
         if self.weighted != (k1, b):
-            self.index = None  # before there is another: each is as large as the corpus
+            self.index = None  # free it before the next: each is as large as the corpus
             self.index = self.scores(k1, b)
             self.weighted = (k1, b)
         step = _QUERIES_AHEAD * self.threads
@@ -248,7 +248,7 @@ class Bm25s:
 
 
 def find_reaching(scores: Floats, depth: int) -> Rows:
-    """Return the rows with the `depth` best positive scores, and all that tie with the last of them."""
+    """Return the rows with the `depth` best positive scores, and all rows that tie with the last of these."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
         some = scores[rows]
@@ -257,7 +257,7 @@ def find_reaching(scores: Floats, depth: int) -> Rows:
 
 
 class Field:
-    """Hold a field of all passages: its numbered terms, a row for each passage, with its weight and its b."""
+    """A field of all passages: its numbered terms, a row for each passage, with the field's weight and b."""
 
     def __init__(self, rows: Ragged, weight: float, b: float) -> None:
         lengths = np.diff(rows.offsets).astype(np.float64)
@@ -266,7 +266,7 @@ class Field:
         self.factors = np.divide(weight, ratios, out=np.zeros_like(ratios), where=lengths > 0)
 
     def frequencies(self, span: slice, terms: int) -> Any:
-        """Return the terms' frequencies in some passages, each times its passage's factor: a matrix of SciPy's."""
+        """Return the terms' frequencies in some passages, each times its passage's factor, as a SciPy matrix."""
         from scipy import sparse
 
         bounds = np.asarray(self.rows.offsets[span.start : span.stop + 1])
@@ -278,9 +278,9 @@ class Field:
 
 
 class FieldScores:
-    """Hold the score of every term in every passage that has it in a searched field; `terms` is the number of terms.
+    """The score of every term in every passage that has it in a searched field; `terms` is the number of terms.
 
-    Memory: 8 bytes each, three times as much while they are computed.
+    Memory: 8 bytes per score, three times as much during the computation.
     """
 
     def __init__(self, fields: Sequence[Field], terms: int, k1: float) -> None:
@@ -305,7 +305,7 @@ class FieldScores:
             self.columns.data[bounds[0] : bounds[-1]] = scores
 
     def get_scores_from_ids(self, numbers: list[int]) -> Floats:
-        """Scores of all passages for a query's terms, of which one may repeat: float32, shape (passages,)."""
+        """Return the scores of all passages for a query's terms, which may repeat: float32, shape (passages,)."""
         scores = np.zeros(self.passages, np.float32)
         for number in numbers:
             begin, end = self.columns.indptr[number : number + 2]

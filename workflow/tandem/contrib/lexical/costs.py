@@ -1,4 +1,4 @@
-"""What it costs to number terms, and to find the directions of LSI."""
+"""Estimate what it costs to number terms, and to find the directions of LSI."""
 
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LIGHT_PROCESS_BYTES
@@ -7,7 +7,7 @@ from tandem.plan.graph import Stage
 
 @cost("bm25s")
 def estimate_bm25s(stage: Stage, setting: Setting) -> Work:
-    """Estimate numbering the terms of all passages; four bytes a term on disk, the vocabulary in memory."""
+    """Estimate numbering the terms of all passages: four bytes per term on disk, the vocabulary in memory."""
     size = setting.size(stage)
     disk = size.passages * (4 * size.lengths["passage"] + 8)
     return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=disk)
@@ -15,7 +15,7 @@ def estimate_bm25s(stage: Stage, setting: Setting) -> Work:
 
 @cost("lsi")
 def estimate_lsi(stage: Stage, setting: Setting) -> Work:
-    """Estimate reading all terms some two times a dimension; a hundred dimensions take about as long as indexing."""
+    """Estimate reading all terms about twice per dimension; a hundred dimensions take about as long as indexing."""
     size, dimensions = setting.size(stage), params_of(stage).dimensions
     rows = size.passages * (1 + dimensions / 100)
     vectors = 4 * size.passages * dimensions

@@ -1,4 +1,4 @@
-"""Classical scores in BM25's place, a model per type, and the parameters of the stages `bm25s` and `lsi`."""
+"""Options of classical scores in place of BM25, a model per type; parameters of the stages `bm25s` and `lsi`."""
 
 from operator import not_
 from typing import Any, ClassVar, Literal, get_args
@@ -15,9 +15,9 @@ _PACKAGE = "org.apache.lucene.search.similarities"
 
 
 class LuceneSimilarity(Similarity):
-    """A score of Lucene's.
+    """A score that Lucene computes.
 
-    Frequencies tf and lengths |d| are in terms, p(t) = (cf(t) + 1) / (terms of the collection + 1), as Lucene has them:
+    Frequencies tf and lengths |d| are in terms, and p(t) = (cf(t) + 1) / (terms of the collection + 1), as in Lucene:
 
         dirichlet        max(0, ln(1 + tf / (μ p(t))) + ln(μ / (|d| + μ))): Zhai and Lafferty 2001, but not below 0
         jelinek_mercer   ln(1 + (1 - λ) tf / |d| / (λ p(t)))
@@ -34,7 +34,7 @@ class Dirichlet(LuceneSimilarity):
     """Query likelihood, smoothed by Dirichlet's prior (Zhai and Lafferty 2001)."""
 
     type: Literal["dirichlet"]
-    mu: float = Field(1000.0, gt=0, description="weight of the collection, in terms of a passage")
+    mu: float = Field(1000.0, gt=0, description="weight of the collection, as a number of terms")
 
     def build_for_lucene(self, java: JavaClass) -> Any:
         """See `Similarity.build_for_lucene`."""
@@ -89,7 +89,7 @@ class TfIdf(Similarity):
 
     engine: ClassVar[str] = "bm25s"
     type: Literal["tf_idf"]
-    sublinear: bool = Field(False, description="1 + ln(frequency) for a term's frequency")
+    sublinear: bool = Field(False, description="1 + ln(frequency) instead of a term's frequency")
 
 
 class Lsi(TfIdf):
@@ -108,12 +108,12 @@ class Bm25sParams(Params):
     analyzer: JavaFree = Field("default", description="how texts become terms")
     language: str = Field("en", description="of the texts, ISO 639-1")
     fields: bool = Field(
-        False, exclude_if=not_, description="title and text apart, instead of together"
+        False, exclude_if=not_, description="title and text as separate fields, instead of together"
     )
 
 
 class LsiParams(Params):
     """Passages in few dimensions: the largest singular values of their TF-IDF vectors."""
 
-    sublinear: bool = Field(False, description="1 + ln(frequency) for a term's frequency")
+    sublinear: bool = Field(False, description="1 + ln(frequency) instead of a term's frequency")
     dimensions: int = Field(200, ge=1, description="singular values that are kept")

@@ -1,4 +1,4 @@
-"""What the engine bm25s lacks, and the parameters of its index."""
+"""Plan the index of the engine bm25s, and refuse options that the engine lacks."""
 
 from tandem.config.retrieval import Sparse
 from tandem.contrib.lexical.options import WITHOUT_JAVA, Lsi
@@ -11,7 +11,7 @@ STEMMING_ANALYZERS = ("default", "porter")
 
 @plans_lexical_index("bm25s")
 def plan_bm25s(ctx: Context, variant: Sparse, at: str, params: Json, data: str) -> Json:
-    """Return the parameters of an index of bm25s; refuse an analyzer that it lacks, and stems of other languages."""
+    """Return the parameters of an index of bm25s; refuse an analyzer that it lacks, and stemming except in English."""
     analyzer = params["analyzer"]
     language = params["language"]
     if analyzer in STEMMING_ANALYZERS and language != "en":
@@ -27,7 +27,7 @@ def plan_bm25s(ctx: Context, variant: Sparse, at: str, params: Json, data: str) 
 
 
 def _check_dimensions(ctx: Context, at: str, dimensions: int, data: str) -> None:
-    """Refuse as many dimensions of LSI as the dataset's entry counts passages; how many terms it has is known later."""
+    """Refuse dimensions of LSI that are not fewer than the dataset's passages; the number of terms is known later."""
     passages = (ctx.dataset_entry(data).counts or {}).get("passages")
     if passages is not None and dimensions >= passages:
         has = f"dataset {data} has {passages:,} passages; allowed: below {passages:,}"
@@ -36,7 +36,7 @@ def _check_dimensions(ctx: Context, at: str, dimensions: int, data: str) -> None
 
 @checks_variant("bm25s")
 def check_for_bm25s(variant: Sparse, at: str) -> None:
-    """Refuse what bm25s does not compute."""
+    """Refuse options that bm25s does not support."""
     if variant.match == "all":
         raise UserError(
             f"{at}.match needs Lucene, but the engine is bm25s; set {at}.engine to lucene"

@@ -1,4 +1,4 @@
-"""The engine bm25s, with its index, and classical scores in BM25's place."""
+"""Register the engine bm25s with its index, and classical scores in place of BM25."""
 
 from tandem.config.similarities import register_similarity
 from tandem.contrib.lexical.options import (

@@ -1,12 +1,12 @@
-"""TF-IDF vectors of passages and queries by their cosine, and stage `lsi`, the same in few dimensions.
+"""Search by the cosine of TF-IDF vectors of queries and passages, and stage `lsi`, the same in few dimensions.
 
 Terms are those of the stage `bm25s`. With tf a term's frequency in a text (1 + ln(tf) where `sublinear`), N passages,
 df of them with the term:
 
     w_t = tf · ln(N / df)        cosine(q, d) = Σ_t w_t(q) w_t(d) / (‖w(q)‖ ‖w(d)‖)
 
-as Salton, Wong and Yang (1975). LSI (Deerwester et al. 1990) takes X ≈ U S Vᵀ of the passages' vectors of length 1, a
-row each, by its largest singular values, and compares w(q) V with X V, by their cosine.
+as in Salton, Wong and Yang (1975). The rows of X are the passages' vectors, with length 1. LSI (Deerwester et al. 1990)
+decomposes X ≈ U S Vᵀ by its largest singular values, and compares w(q) V with the rows of X V by their cosine.
 """
 
 import json
@@ -37,22 +37,23 @@ from tandem.store.job import Job, writing
 IDF = "idf.npy"
 DIRECTIONS = "directions.npy"
 PASSAGES = "passages.npy"
-START_SEED = 0  # of the vector that the iteration for singular values starts from
-# what is left of a vector of length 1 that is orthogonal to every direction, whose numbers are float32, is shorter
+START_SEED = 0  # of the vector from which the iteration for singular values starts
+# Directions are float32, so that rounding leaves something of a vector of length 1 that is orthogonal to all of them;
+# what is left is shorter than this.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """Weigh terms, by their number, by TF-IDF."""
+    """Weigh terms, which are given by their numbers, by TF-IDF."""
 
     idf: Floats64
     sublinear: bool
 
     def weigh(self, counts: Any) -> Any:
-        """Return vectors of length 1 of texts' counts of terms, both SciPy's matrices, float64, a row a text.
+        """Return vectors of length 1 from texts' counts of terms, both SciPy matrices with a row per text; float64.
 
-        A text without terms, or with none but those of all passages, stays a row of zeros.
+        A text without terms, or with only terms that all passages have, stays a row of zeros.
         """
         weights = counts.astype(np.float64)
         if self.sublinear:
@@ -77,8 +78,8 @@ class Weighting:
 
 
 def count_terms(terms: Ragged, vocabulary: int) -> Iterator[Any]:
-    """Yield the counts of terms of passages, some at a time: SciPy's matrices, a row a passage."""
-    field = Field(terms, 1.0, 0.0)  # whose lengths do not count
+    """Yield the counts of terms of passages, in blocks: SciPy matrices with a row per passage."""
+    field = Field(terms, 1.0, 0.0)  # with b = 0, lengths do not count
     for start in range(0, len(terms), NUMBERS_PER_BLOCK):
         stop = min(start + NUMBERS_PER_BLOCK, len(terms))
         yield field.frequencies(slice(start, stop), vocabulary)
@@ -94,11 +95,11 @@ def inverse_frequencies(terms: Ragged, vocabulary: int) -> Floats64:
 
 
 def run(job: Job[LsiParams]) -> None:
-    """Find the directions of the input `bm25s`' passages with the largest singular values, and put passages there.
+    """Find the directions with the largest singular values for the passages of the input `bm25s`; project passages.
 
-    Writes idf.npy, directions.npy (a row a term) and passages.npy (a row of length 1 a passage), both float32. In
-    memory: 12 bytes for each passage and different term of it, and 16 for each of the `dimensions` and term or passage,
-    whichever are fewer.
+    Writes idf.npy, directions.npy (a row per term) and passages.npy (a row of length 1 per passage); the latter two are
+    float32. Memory: 12 bytes for each distinct term of each passage, and 16 · `dimensions` bytes for each term or
+    passage, whichever are fewer.
 
     Raises:
         UserError: there are not more passages, or terms, than dimensions; or all passages have the same terms.
@@ -122,9 +123,9 @@ def run(job: Job[LsiParams]) -> None:
         matrix = sparse.vstack(
             [weighting.weigh(counts) for counts in count_terms(terms, vocabulary)], format="csr"
         )
-        # A start of its own: SciPy's is another one in every process.
+        # a fixed start, since SciPy's own differs from process to process
         start = np.random.default_rng(START_SEED).standard_normal(min(matrix.shape))
-        # sums of BLAS depend on its threads
+        # sums by BLAS depend on the number of its threads
         with threadpool_limits(1, "blas"):
             _, values, transposed = svds(matrix, dimensions, v0=start, return_singular_vectors="vh")
         directions = np.ascontiguousarray(transposed[::-1].T, np.float32)
@@ -144,7 +145,7 @@ def run(job: Job[LsiParams]) -> None:
 
 
 def unit_rows(rows: Floats64) -> Floats64:
-    """Return rows of length 1, or of zeros where nothing but rounding is left of a vector of length 1."""
+    """Return rows scaled to length 1; rows that consist only of rounding errors become zeros."""
     lengths = np.sqrt(np.einsum("pd,pd->p", rows, rows))[:, None]
     seen = lengths > ROUNDING
     result: Floats64 = np.where(seen, rows, 0) / np.where(seen, lengths, 1)
@@ -152,9 +153,9 @@ def unit_rows(rows: Floats64) -> Floats64:
 
 
 class VectorSpace(Bm25s):
-    """Search by cosines in the input `bm25s` of a job, for LSI in the input `lsi` too.
+    """Search by cosines in the input `bm25s` of a job; for LSI, also in the input `lsi`.
 
-    Only passages with a positive cosine are found.
+    Only passages with a positive cosine are results.
     """
 
     def __init__(self, job: Job[Any]) -> None:
@@ -165,7 +166,7 @@ class VectorSpace(Bm25s):
         self.lsi = job.inputs.get("lsi")
 
     def scores(self, k1: float, b: float) -> Any:
-        """Return the cosines of all passages with a query, to be computed; k1 and b are not read."""
+        """Return an object that computes the cosines of all passages with a query; k1 and b have no effect."""
         if self.lsi:
             idf = np.load(self.lsi.path(IDF), allow_pickle=False)
             return LatentScores(Weighting(idf, self.sublinear), self.lsi.folder)
@@ -176,14 +177,14 @@ class VectorSpace(Bm25s):
 
 @lexical_engine("bm25s")
 def open_bm25s(job: Job[Any]) -> Bm25s:
-    """Open the input `bm25s` of a job for BM25, or for a cosine."""
+    """Open the input `bm25s` of a job to search by BM25 or by a cosine."""
     return VectorSpace(job) if job.params.similarity else Bm25s(job)
 
 
 class CosineScores:
-    """Hold the weight of every term in every passage that has it, in passages' vectors of length 1.
+    """The weight of every term in every passage that has it, in passages' vectors of length 1.
 
-    Memory: 8 bytes each, three times as much while they are computed.
+    Memory: 8 bytes per weight, three times as much during the computation.
     """
 
     def __init__(self, terms: Ragged, weighting: Weighting) -> None:
@@ -220,6 +221,6 @@ class LatentScores:
         query = self.weighting.weigh_query(numbers)
         vector = query.data @ self.directions[query.indices].astype(np.float64)
         [unit] = unit_rows(vector[None])
-        # Not by BLAS, whose sums depend on its threads: equal passages must tie.
+        # without BLAS, whose sums depend on its threads: equal passages must tie
         scores: Floats = np.einsum("pd,d->p", self.passages, unit.astype(np.float32))
         return scores

@@ -1,1 +1,1 @@
-"""Language models that re-rank: yes or no, the order of a window, or the better one of two."""
+"""Language models that re-rank: by yes or no, by the order of a window, or by the better passage of two."""

@@ -1,7 +1,7 @@
 """Stage `rerank_llm`: a language model reorders the top of a run; the documents below keep their order.
 
-By yes or no about each passage, by the order of the passages in a sliding window, or pairwise: two passages are
-compared in both orders, since models favour one of the places.
+There are three methods: yes or no about each passage, the order of the passages in a sliding window, and pairwise. The
+last compares two passages in both orders, since models favour one of the positions.
 """
 
 from collections import Counter
@@ -33,16 +33,16 @@ from tandem.store.job import Job, writing
 
 _QUERIES_PER_GROUP = 1024  # queries whose passages are read together
 _TIE = 0.5
-# a larger share of answers that are repaired or unlikely is worth a warning
+# a larger share of repaired or unlikely answers is worth a warning
 _WORTH_A_WARNING = 0.01
 ANSWERS_BEFORE_REFUSAL = 100  # answers after which a model that mostly says neither word is refused
 
-# how far the first of two passages is preferred: 1, 0, or 1/2 for a tie
+# how much the first of two passages is preferred: 1, 0, or 1/2 for a tie
 _Prefer = Callable[[int, int], float]
 
 
 class ScoredQuery(NamedTuple):
-    """Scores of one query's passages, best highest, and what is counted of its answers.
+    """Scores of one query's passages, the best one highest, and counts of the model's answers.
 
     Attributes:
         beginnings: the likeliest first words of answers that count as `unlikely`.
@@ -54,11 +54,11 @@ class ScoredQuery(NamedTuple):
 
 
 def compare_orders(first: float | None, second: float | None) -> float:
-    """1 or 0 if both orders name the same passage, else a tie (PRP, Qin et al. 2023).
+    """Return 1 or 0 if both orders name the same passage, else a tie (PRP, Qin et al. 2023).
 
     Args:
-        first, second: log-odds for the passage that is named first, where that is passage i, and where it is passage j;
-            None where the model named neither.
+        first, second: log-odds for the passage that comes first in the prompt: passage i in `first`, passage j in
+            `second`. None if the model named neither.
     """
     if first is None or second is None:
         return _TIE
@@ -70,7 +70,7 @@ def compare_orders(first: float | None, second: float | None) -> float:
 def average_orders(first: float | None, second: float | None) -> float:
     """Return (p_ij + 1 - p_ji) / 2: half of a term of SYM-SUM (duoT5, Pradeep et al. 2021).
 
-    Arguments as of `compare_orders`.
+    The arguments are those of `compare_orders`.
     """
     if first is None or second is None:
         return _TIE
@@ -80,7 +80,7 @@ def average_orders(first: float | None, second: float | None) -> float:
 def sum_all_pairs(count: int, prefer: _Prefer) -> Floats:
     """Return each passage's sum of preferences over all others.
 
-    Of equal sums the earlier is higher by the least bit.
+    Among equal sums, that of the earlier passage is higher by the least bit.
     """
     sums = np.zeros(count)
     for i, j in combinations(range(count), 2):
@@ -91,9 +91,10 @@ def sum_all_pairs(count: int, prefer: _Prefer) -> Floats:
 
 
 def order_by_bubbles(count: int, passes: int, prefer: _Prefer) -> list[int]:
-    """Return the order after some passes from the end to the top, in which neighbours change places (PRP-Sliding-K).
+    """Return the order after some passes from the end to the top that swap neighbours (PRP-Sliding-K).
 
-    Σ_p (count - p) comparisons, p from 1 to `passes`; the first `passes` places are then settled. Ties change nothing.
+    There are Σ_p (count - p) comparisons, p from 1 to `passes`; afterwards, the first `passes` places are final. Ties
+    change nothing.
     """
     ranked = list(range(count))
     for settled in range(min(passes, count - 1)):
@@ -104,7 +105,7 @@ def order_by_bubbles(count: int, passes: int, prefer: _Prefer) -> list[int]:
 
 
 def score_places(ranked: list[int]) -> Floats:
-    """Scores that fall by one from place to place, shape (passages,)."""
+    """Return scores that fall by one from place to place, shape (passages,)."""
     scores = np.empty(len(ranked), np.float32)
     scores[ranked] = np.arange(len(ranked), 0, -1)
     return scores
@@ -113,14 +114,14 @@ def score_places(ranked: list[int]) -> Floats:
 def score_pairwise(
     params: RerankLlmParams, query: str, passages: list[str], answers: AnswerStore
 ) -> ScoredQuery:
-    """Score by all pairs, or by `passes` of `order_by_bubbles`; counts `ties`, and answers as `count_words` does."""
+    """Score by all pairs, or by `passes` of `order_by_bubbles`; count `ties`, and answers like `count_words`."""
     ties = 0
     compared = list[ModelAnswer]()
     decide = average_orders if params.form == "duot5" else compare_orders
 
     @cache
     def prefer(i: int, j: int) -> float:
-        """Return how far passage i is preferred to j, asked in both orders; count ties."""
+        """Return how much passage i is preferred to j, from questions in both orders; count ties."""
         pairs = (
             prompts.write_pair_prompt(params.form, query, passages[a], passages[b])
             for a, b in ((i, j), (j, i))
@@ -164,10 +165,10 @@ def score_yes_no(
 def count_words(
     compared: Sequence[ModelAnswer], unlikely_below: float
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count answers by what they say of two words, and the first words of those to which both are unlikely.
+    """Return counts of the answers, and the likeliest first words of answers in which both words are unlikely.
 
-    Of all (`compared`) those in which neither word was found are `repaired`, and those to which both together are less
-    probable than `unlikely_below` are `unlikely`.
+    `compared` counts all answers. `repaired` counts those without either word among the model's likely tokens.
+    `unlikely` counts those in which both words together are less probable than `unlikely_below`.
     """
     unlikely = [answer.text for answer in compared if (answer.share or 0.0) < unlikely_below]
     repaired = sum(answer.score is None for answer in compared)
@@ -179,7 +180,7 @@ def count_words(
 def refuse_unlikely(
     params: RerankLlmParams, counts: Counter[str], beginnings: Counter[str]
 ) -> None:
-    """Refuse a model whose answers are mostly something else than the two words: their odds are noise then."""
+    """Refuse a model most of whose answers are something other than the two words: their odds would be noise."""
     if 2 * counts["unlikely"] <= counts["compared"]:
         return
     words = prompts.PAIR_WORDS if params.method == "pairwise" else prompts.ANSWER_WORDS
@@ -219,9 +220,9 @@ _METHODS = {"pairwise": score_pairwise, "yes_no": score_yes_no, "listwise": rank
 def rerank_run(
     job: Job[RerankLlmParams], answers: AnswerStore, counts: Counter[str], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
-    """Yield (query, documents, scores), some queries at a time; the first `depth` documents have the model's scores.
+    """Yield (query, documents, scores), a group of queries at a time; the first `depth` documents have model scores.
 
-    Answers are counted in `counts`; see `refuse_unlikely`.
+    Answers are counted in `counts`; see also `refuse_unlikely`.
     """
     beginnings = Counter[str]()
     params = job.params
@@ -236,7 +237,7 @@ def rerank_run(
             def rescore(
                 ranked: tuple[str, list[str]], stored: dict[str, tuple[str, str]] = stored
             ) -> ScoredQuery:
-                """Return the scores of a query's passages, or the order, by the method."""
+                """Return the scores of a query's passages by the method."""
                 query, docs = ranked
                 passages = [
                     join_contents(*stored[doc])[: params.characters] for doc in docs[: params.depth]
@@ -254,9 +255,10 @@ def rerank_run(
 
 
 def run(job: Job[RerankLlmParams]) -> None:
-    """Write a run as deep as the run; facts count answers, tokens, ties, and answers that are repaired or unlikely.
+    """Write a run as deep as the input `run`; facts count answers, tokens, ties, and repaired or unlikely answers.
 
-    Inputs: `dataset`, `run`. An answer is kept before the next question: a stage that is killed asks only what is new.
+    Inputs: `dataset`, `run`. Each answer is stored before the next question, so that a stage that was killed asks only
+    new questions.
     """
     require_dataset(job, "run")
     require_run_depth(job, job.params.depth)
@@ -266,7 +268,7 @@ def run(job: Job[RerankLlmParams]) -> None:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
             lines = write_run(job, draft, rerank_run(job, answers, counts, progress))
             total = answers.counts["asked"] + answers.counts["known"]
-            del counts["compared"]  # which is `asked` and `known`
+            del counts["compared"]  # the sum of `asked` and `known`
             draft.facts |= {"lines": lines, **answers.counts, **counts}
             if counts["unlikely"] > _WORTH_A_WARNING * total:
                 problem = f"{counts['unlikely']:,} of {total:,} answers hardly ever begin with one of the two words"

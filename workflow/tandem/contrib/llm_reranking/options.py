@@ -1,4 +1,4 @@
-"""Language models that re-rank, the entries of `llm_rerankers`, and the parameters of their stage."""
+"""Options of language models that re-rank, the entries of `llm_rerankers`, and the parameters of their stage."""
 
 from operator import not_
 from typing import Literal, Self, get_args
@@ -12,7 +12,7 @@ from tandem.stages.base import Planned
 
 
 class LlmReranker(Reranks, HostedModel):
-    """A language model that re-ranks, an entry of `llm_rerankers`: what all methods share."""
+    """A language model that re-ranks, an entry of `llm_rerankers`: the keys that all methods share."""
 
     @model_validator(mode="after")
     def _asked_by_chat(self) -> Self:
@@ -37,7 +37,7 @@ class YesNo(LlmReranker):
     method: Literal["yes_no"] = Field(description="how it re-ranks")
     form: Literal["chat", "qwen3", "monot5"] = Field(
         "chat",
-        description="of the prompt: chat: any chat model's; qwen3, monot5: as these re-rankers were trained",
+        description="of the prompt: chat: for any chat model; qwen3, monot5: as these re-rankers were trained",
     )
     instruction: str = Field(
         "Given a web search query, retrieve relevant passages that answer the query",
@@ -62,13 +62,13 @@ class Listwise(LlmReranker):
 
 
 class Pairwise(LlmReranker):
-    """The model says which of two passages is the better one, asked in both orders (duoT5, PRP)."""
+    """The model names the better one of two passages, which it reads in both orders (duoT5, PRP)."""
 
     orders_together = True
     method: Literal["pairwise"] = Field(description="how it re-ranks")
     form: Literal["chat", "duot5"] = Field(
         "chat",
-        description="of the prompt: chat: any chat model's; duot5: as that re-ranker was trained",
+        description="of the prompt: chat: for any chat model; duot5: as that re-ranker was trained",
     )
     top: int = Field(
         10, ge=2, description="passages that are compared: the first ones, at most `rerank.depth`"
@@ -76,8 +76,8 @@ class Pairwise(LlmReranker):
     passes: int | None = Field(
         None,
         ge=1,
-        description="null: all pairs, top · (top - 1) questions a query; else passes of neighbours from the end to the "
-        "top, which find as many best passages by at most passes · (2 · top - passes - 1) questions",
+        description="null: all pairs, top · (top - 1) questions per query; else passes over neighbours from the end to "
+        "the top, which find this many best passages with at most passes · (2 · top - passes - 1) questions",
     )
     unlikely_below: UnlikelyBelow = 0.05
 
@@ -97,7 +97,7 @@ class RerankLlmParams(LlmParams):
 
     depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
     method: Literal["yes_no", "listwise", "pairwise"] = Field(description="how it re-ranks")
-    form: str = Field("chat", description="of yes_no and pairwise: the prompt's")
+    form: str = Field("chat", description="of yes_no and pairwise: form of the prompt")
     instruction: str = Field("", description="of yes_no: what makes a passage relevant")
     window: int = Field(20, ge=2, description="of listwise: passages that are ordered at once")
     step: int = Field(10, ge=1, description="of listwise: passages that the window moves up")
@@ -105,11 +105,11 @@ class RerankLlmParams(LlmParams):
         None,
         ge=1,
         exclude_if=not_,
-        description="of pairwise: passes of neighbours; null: all pairs",
+        description="of pairwise: passes over neighbours; null: all pairs",
     )
     unlikely_below: UnlikelyBelow = 0.05
 
 
 def scores_places(stage: Planned) -> bool:
-    """Return whether a stage's scores are places: of orders that the model names, or of passes of neighbours."""
+    """Return whether a stage's scores are only places, from orders that the model names or passes over neighbours."""
     return stage.values["method"] == "listwise" or bool(stage.values.get("passes"))

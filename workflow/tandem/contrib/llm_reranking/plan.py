@@ -1,4 +1,4 @@
-"""Re-ranking by language models as stages."""
+"""Plan the stages of re-ranking by language models."""
 
 from tandem.contrib.llm_reranking.options import LlmReranker
 from tandem.extras.language_models.plan import check_llm, llm_stage
@@ -14,7 +14,7 @@ def _find_entry(ctx: Context, name: str) -> LlmReranker:
 
 @plans_reranking("llm_rerankers")
 def rerank_by_llm(ctx: Context, reranked: Reranked) -> Stage:
-    """Plan the re-ranking of a run by a language model, which may look at fewer passages than cross-encoders do."""
+    """Plan the re-ranking of a run by a language model, which may read fewer passages than cross-encoders do."""
     params, execution = llm_stage(
         _find_entry(ctx, reranked.judge), f"llm_rerankers.{reranked.judge}"
     )

@@ -1,4 +1,4 @@
-"""Language models that re-rank, and their stage."""
+"""Register language models that re-rank, and their stage."""
 
 from tandem.config.settings import Block, register_section
 from tandem.contrib.llm_reranking.options import (

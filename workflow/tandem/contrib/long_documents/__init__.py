@@ -1,1 +1,1 @@
-"""Long documents by their windows: runs over windows, and windows' scores, made into those of documents."""
+"""Long documents by their windows: runs and scores of windows are aggregated to runs and scores of documents."""

@@ -1,4 +1,4 @@
-"""How many windows documents have, and what it costs to score them."""
+"""Estimate how many windows documents have, and what it costs to score them."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from tandem.plan.graph import Stage
 
 @derived_size("windows")
 def measure_windows(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
-    """Return the size of windows: as many as documents of the mean length have."""
+    """Return the size of a dataset of windows: each document counts as one of the mean length."""
     params, tokens = params_of(stage), whole.lengths["passage"]
     units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
     windows = 1 + max(0.0, units - params.length) / params.stride

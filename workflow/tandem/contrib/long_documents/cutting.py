@@ -1,6 +1,6 @@
-"""Texts cut into windows.
+"""Cut texts into windows.
 
-Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
+Windows are overlapping pieces of a fixed length, so that a model with a short input can read a whole text. Dai & Callan
 (2019) slide a window of 150 words in steps of 75 over every document.
 """
 
@@ -11,16 +11,16 @@ _WORD = re.compile(r"\S+")
 
 
 def count_windows(units: int, length: int, stride: int) -> int:
-    """Count the windows of a text of so many units; an empty one has one.
+    """Return the number of windows of a text of `units` units; an empty text has one window.
 
-    Window n holds the units from n · stride to n · stride + length; the last one is the first that reaches the end.
-    With stride ≤ length no unit is left out.
+    Window n contains the units from n · stride to n · stride + length; the first window that reaches the end is the
+    last. With stride ≤ length, no unit is left out.
     """
     return 1 + max(0, -(-(units - length) // stride))
 
 
 def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
-    """Return the units of a text: where each word begins and ends (white space separates words), or its characters."""
+    """Return the units of a text: the bounds of each word (white space separates words), or the characters' indices."""
     if unit == "characters":
         return range(len(text))
     return [word.span() for word in _WORD.finditer(text)]
@@ -29,11 +29,11 @@ def split_units(text: str, unit: str) -> list[tuple[int, int]] | range:
 def cut_windows(
     text: str, length: int, stride: int, unit: str, most: int | None = None
 ) -> list[str]:
-    """Return the windows of a text, in order, as they stand in it.
+    """Return the windows of a text, in order, as substrings of it.
 
-    Each has `length` units (`words` or `characters`), the last fewer.
+    Each has `length` units (`words` or `characters`); the last one may have fewer.
 
-    Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
+    Each begins `stride` units (at most `length`) after the one before. Text after the first `most` windows is left out.
     """
     units = split_units(text, unit)
     count = count_windows(len(units), length, stride)
@@ -53,7 +53,7 @@ def cut_windows(
 
 
 def name_window(document: str, number: int) -> str:
-    """Return `<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
+    """Return `<document>#<number>`, numbered from 0; a number contains no `#`, so that no two windows share an id."""
     return f"{document}{_MARK}{number}"
 
 

@@ -1,4 +1,4 @@
-"""Documents that are read by their windows: which windows each has, and its token ids, those of its windows."""
+"""Documents that are read by their windows: the windows of each document, and their token ids as the document's."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,11 +20,11 @@ from tandem.store.job import Job
 
 @dataclass(frozen=True)
 class Documents(Ragged):
-    """Rows of documents' token ids: those of each document's windows, one after the other.
+    """Token ids of documents, a row each: the ids of the document's windows, one after the other.
 
     Attributes:
-        windows: token ids of the windows, one a row.
-        bounds: document i is the windows from `bounds[i]` to `bounds[i + 1]`, shape (documents + 1,).
+        windows: token ids of the windows, a row each.
+        bounds: document i has the windows from `bounds[i]` to `bounds[i + 1]`, shape (documents + 1,).
     """
 
     windows: Ragged = field(kw_only=True)
@@ -32,22 +32,22 @@ class Documents(Ragged):
 
     @classmethod
     def join(cls, windows: Ragged, bounds: Ids) -> Self:
-        """Return documents of some windows, without copying their ids."""
+        """Return documents made of windows, without copying the windows' ids."""
         return cls(windows.ids, np.asarray(windows.offsets)[bounds], windows=windows, bounds=bounds)
 
     def count_texts(self, rows: Ids) -> Ids:
-        """Return the number of windows of some documents, of the rows' shape."""
+        """Return the number of windows of the documents in `rows`, in the shape of `rows`."""
         return np.asarray(self.bounds[rows + 1] - self.bounds[rows])
 
     def take(self, rows: Ids) -> "Documents":
-        """Return some documents, in their order and as often as named, in memory."""
+        """Return the documents in `rows`, in this order and with repetitions, in memory."""
         sizes = self.count_texts(rows)
         windows = self.windows.take(join_ranges(self.bounds[rows], sizes))
         return Documents.join(windows, sum_lengths(sizes))
 
 
 class DocumentSpans:
-    """Hold the windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
+    """The windows of each document, which are consecutive, in the documents' order. Memory: 8 bytes per document."""
 
     def __init__(self, windows: Collection) -> None:
         begins = []
@@ -62,20 +62,20 @@ class DocumentSpans:
         return len(self.bounds) - 1
 
     def count_windows(self, documents: Rows) -> Rows:
-        """Return the number of windows of each document, by the documents' rows."""
+        """Return the number of windows of each document, given by its row."""
         return np.asarray(self.bounds[documents + 1] - self.bounds[documents])
 
     def list_windows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
-        """Return rows of the documents' windows (of each its first `most`), and the number of each document's."""
+        """Return the rows of the first `most` windows of each document, and how many these are for each document."""
         sizes = self.count_windows(documents)
         sizes = sizes if most is None else np.minimum(sizes, most)
         return join_ranges(self.bounds[documents], sizes), sizes
 
 
 def open_documents(tokens: Artifact) -> Tokens:
-    """Return the token ids of windows as those of the documents that they are cut from, which PARADE reads.
+    """Return the token ids of windows as token ids of the documents from which they are cut, for PARADE.
 
-    Queries have the rows that they have in the documents' dataset.
+    Queries have the same rows as in the documents' dataset.
     """
     windows = open_artifact(Path(tokens.upstream["dataset"]), verify=False)
     if windows.params.get("source") != "windows":
@@ -99,7 +99,7 @@ def open_documents(tokens: Artifact) -> Tokens:
 
 
 def check_document_tokens(job: Job[Any], tokens: str, folder: Path) -> None:
-    """Refuse token ids of other texts than windows of `dataset`, which the model in a folder reads."""
+    """Refuse token ids that are not of windows of `dataset`; the model in `folder` reads these windows."""
     read = job.inputs[tokens]
     windows = open_artifact(Path(read.upstream["dataset"]), verify=False)
     if not _is_cut_from(windows, job.inputs["dataset"]):
@@ -110,7 +110,7 @@ def check_document_tokens(job: Job[Any], tokens: str, folder: Path) -> None:
 
 
 def require_windows(job: Job[Any], *roles: str) -> None:
-    """Refuse windows of other documents than `dataset`, and inputs that were not made from the windows."""
+    """Refuse windows that are not of the documents of `dataset`, and inputs that were not made from the windows."""
     windows = job.inputs["windows"]
     documents = job.inputs["dataset"]
     if not _is_cut_from(windows, documents):
@@ -122,6 +122,6 @@ def require_windows(job: Job[Any], *roles: str) -> None:
 
 
 def _is_cut_from(windows: Artifact, documents: Artifact) -> bool:
-    """Return whether a dataset holds windows of another."""
+    """Return whether a dataset contains windows of another."""
     cut = Path(windows.upstream.get("of", "nothing")).name
     return cut == documents.key and windows.params.get("source") == "windows"

@@ -1,7 +1,7 @@
 """PARADE: a cross-encoder of long documents, which reads the query with each window and aggregates the vectors.
 
-Li, Yates, MacAvaney, He and Sun, PARADE: Passage Representation Aggregation for Document Reranking, 2020. Where FirstP
-and MaxP combine scores of windows, here a document's windows become one vector, and its score is the head's of that.
+Li, Yates, MacAvaney, He and Sun, PARADE: Passage Representation Aggregation for Document Reranking, 2020. FirstP and
+MaxP combine scores of windows. Here a document's windows become one vector, and the head scores this vector.
 """
 
 from functools import partial
@@ -37,9 +37,9 @@ from tandem.store.files import write_json
 from tandem.store.job import load
 
 AGGREGATOR_FILE = f"3_Aggregator/{WEIGHTS_FILE}"
-# weights that every cross-encoder has; all others aggregate
+# weights that every cross-encoder has; all others belong to the aggregation
 _OF_CROSS_ENCODERS = ("encoder.", "head.")
-# whose vectors are aggregated together: always as many, filled up, so that bits stay the same
+# documents that are aggregated together: always this many, filled up, so that results are the same bit for bit
 DOCUMENTS_PER_BATCH = 8
 _STANDARD_DEVIATION = 0.02  # of new weights, as BERT's
 Options = parameters_of(ParadeOptions)
@@ -66,11 +66,11 @@ class Parade(CrossEncoder):
 
     - `mean`, `max`, `sum`: of each number over the windows (PARADE-Avg, -Max, -Sum).
     - `attention`: Σ aᵢ vᵢ with a = softmax over the windows of w · vᵢ (PARADE-Attn).
-    - `transformer`: the first state of new Transformer layers, as BERT's, over (e, v₁, …, vₙ), where e is the
-      embedding of the first special token, as in the release, which adds no positions by default (PARADE-Transformer).
+    - `transformer`: the first state of new Transformer layers like BERT's over (e, v₁, …, vₙ). Here e is the embedding
+      of the first special token; no positions are added. Both are as in the release by default (PARADE-Transformer).
 
-    The vectors are the raw pooled states, as the head of every cross-encoder here reads them; the release's go through
-    BERT's tanh layer first.
+    The vectors are the raw pooled states, as the head of every cross-encoder reads them here; in the release, they go
+    through BERT's tanh layer first.
     """
 
     def __init__(self, encoder: nn.Module, pooling: str, options: ParadeOptions) -> None:
@@ -96,9 +96,9 @@ class Parade(CrossEncoder):
 
     @classmethod
     def over(cls, cross: CrossEncoder, options: ParadeOptions) -> Self:
-        """Return PARADE with the encoder and head of a cross-encoder; what aggregates is new, from torch's generator.
+        """Return PARADE with the encoder and head of a cross-encoder; its other weights are drawn by torch's generator.
 
-        The head must be linear on one vector, and what is read a query and a passage without a prompt.
+        The head must be linear on one vector, and the input must be a query and a passage without a prompt.
         """
         if cross.options != PLAIN_PAIR or not isinstance(cross.head, nn.Linear):
             raise UserError(
@@ -154,7 +154,7 @@ class Parade(CrossEncoder):
         write_json(folder / "cross.json", described)
 
     def join_texts(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
-        """Pair each query with every window of its document; one row a window, document after document."""
+        """Return inputs that pair each query with every window of its document: a row per window, by document."""
         documents = require_documents(passages)
         owners = np.repeat(np.arange(len(documents)), np.diff(documents.bounds))
         return self.adapt(template).pair_inputs(queries.take(owners), documents.windows)
@@ -167,12 +167,12 @@ class Parade(CrossEncoder):
         mode: str,
         multiple: int = 1,
     ) -> Tensor:
-        """Scores of pairs of a query and a document as one batch, padded or packed.
+        """Return the scores of pairs of a query and a document as one batch, padded or packed.
 
         Args:
-            queries: token ids, one text a pair.
+            queries: token ids, one text per pair.
             passages: the pairs' `Documents`.
-            multiple: pad windows up to a multiple of this; of no effect where they are packed.
+            multiple: pad windows to a multiple of this length; it has no effect if they are packed.
         Returns:
             Logits, shape (pairs,), float32.
         """
@@ -180,7 +180,7 @@ class Parade(CrossEncoder):
         inputs = self.join_texts(Ragged.of(queries), documents, template)
         vectors = encode_and_pool(self.encoder, inputs, self.pooling, mode, self.packed, multiple)
 
-        # Windows of a document → a row of their vectors; what no window fills is masked.
+        # The vectors of a document's windows become a row; places without a window are masked.
         sizes = np.diff(documents.bounds)
         stands = np.arange(int(sizes.max(initial=1))) < sizes[:, None]
         places = place_array(np.argwhere(stands))
@@ -193,13 +193,13 @@ class Parade(CrossEncoder):
 
         Args:
             vectors: shape (documents, windows, dim).
-            stands: True where a window is, shape (documents, windows); at least one of each document.
+            stands: True where there is a window, shape (documents, windows); at least one for each document.
         """
         scores: Tensor = self.head(self.dropout(self.aggregate(vectors, stands, template)))[:, 0]
         return scores
 
     def aggregate(self, vectors: Tensor, stands: Tensor, template: Template) -> Tensor:
-        """Return one vector a document, shape (documents, dim); see the class."""
+        """Return one vector per document, shape (documents, dim); see the class."""
         weights = stands[..., None].to(vectors.dtype)
         match self.parade.aggregate:
             case "mean":
@@ -235,8 +235,8 @@ class Parade(CrossEncoder):
     ) -> Ids:
         """Return scores that do not depend on which pairs are scored together; see `CrossEncoder.score`.
 
-        Windows are encoded in batches of one length each, documents aggregated in batches of one number of windows
-        each. Memory: the vectors of the windows of all pairs.
+        Windows are encoded in batches of the same length, and documents are aggregated in batches of the same number of
+        windows. Memory: the vectors of the windows of all pairs.
 
         Returns:
             Logits, shape (pairs,), float32.
@@ -256,7 +256,7 @@ class Parade(CrossEncoder):
         vectors = np.empty((len(padded), int(config.hidden_size)), np.float32)
 
         def encode(part: tuple[Ids, int]) -> Tensor:
-            """Return the vectors of a batch of windows, which is filled up to a number of rows."""
+            """Return the vectors of a batch of windows, which is filled up to the batch's number of rows."""
             batch, rows = part
             inputs = read.pair_inputs(first.take(owners[batch]), documents.windows.take(batch))
             inputs = inputs if self.any_rows else inputs.fill_up(rows)
@@ -286,14 +286,14 @@ class Parade(CrossEncoder):
 
 
 def require_documents(passages: TokenTexts) -> Documents:
-    """Return token ids as those of documents; a ValueError where they are of passages."""
+    """Return `passages` if they are token ids of documents; raise a `ValueError` for any other token ids."""
     if not isinstance(passages, Documents):
         raise ValueError("PARADE reads documents by their windows, not passages")
     return passages
 
 
 def load_parade(folder: Path) -> CrossEncoder:
-    """Return the PARADE of a folder."""
+    """Return the PARADE model of a folder."""
     return Parade.load(folder)
 
 
@@ -304,5 +304,5 @@ def start_parade(cross: CrossEncoder, options: ParadeOptions) -> CrossEncoder:
 
 @usage_of_form("parade")
 def describe_parade_usage() -> str:
-    """Return how Tandem loads a cross-encoder that aggregates windows; ends with `scores`, shape (pairs,)."""
+    """Return how Tandem loads a cross-encoder that aggregates windows; the code ends with `scores`, shape (pairs,)."""
     return f"{_EXAMPLE}\n\n{REFUSED_BY_TRANSFORMERS}"

@@ -1,4 +1,4 @@
-"""Runs over windows of documents, made into runs over the documents (`aggregations`)."""
+"""Plan runs over windows of documents that are aggregated to runs over the documents (`aggregations`)."""
 
 from tandem.config.datasets import CutDocuments
 from tandem.config.models import CrossModel, ModelEntry
@@ -30,9 +30,9 @@ from tandem.plan.run_expressions import reranking_params, run
 from tandem.plan.starting_encoders import judges
 from tandem.stages.base import Json
 
-# Option of `aggregations` → methods that it means something to.
+# Option of `aggregations` → the methods that use it.
 METHODS_BY_OPTION = {"k": ("kmax",), "missing": ("sum", "kmax")}
-# Keys of a dataset by which it has other queries than the one it is made of.
+# Keys that give a dataset other queries than the dataset from which it is made.
 _OF_QUERIES = (
     "train_queries",
     "dev_queries",
@@ -55,7 +55,7 @@ def find_windows(ctx: Context, name: str, where: str) -> CutDocuments:
     """Return the entry of a dataset of windows; `where` is the key that names it.
 
     Raises:
-        UserError: it is none, or has a choice of queries of its own, which are those of the documents here.
+        UserError: it is not a dataset of windows, or chooses queries of its own instead of the documents'.
     """
     entry = ctx.datasets.get(name)
     if not isinstance(entry, CutDocuments):
@@ -99,13 +99,13 @@ def plan_aggregation(ctx: Context, name: str, split: str, where: str, data: str)
     if entry.by is None:
         params["depth"] = run_depth(ctx, split, data)
         if entry.method in METHODS_BY_OPTION["missing"]:
-            # A sum over hundreds of lowest scores would be about the length of a document.
+            # A sum over hundreds of lowest scores would mostly measure the length of a document.
             params["missing"] = entry.missing or ("zero" if entry.method == "sum" else "lowest")
         return ctx.stage("aggregate", data, f"{name}.{split}", params, upstream)
 
     params |= reranking_params(ctx, split, data)
     require_depth(pool, params["depth"], "rerank.depth")
-    # Most logits are negative: their sum would be the lower the more windows a document has.
+    # Most logits are negative, so that their sum would fall with the number of a document's windows.
     params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
     upstream |= judges(ctx, [entry.by], f"{at}.by", entry.windows, CROSS_PARTS)
     return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
@@ -119,7 +119,7 @@ def _documents_of(ctx: Context, name: str) -> str:
 
 @checks_entry("aggregations")
 def check_aggregation(ctx: Context, name: str) -> None:
-    """Refuse an entry whose keys do not go together, or that can be planned on no split."""
+    """Refuse an entry whose keys do not fit together, or that cannot be planned on any split."""
     entry = _find_entry(ctx, name)
     at = f"aggregations.{name}"
     if entry.by is None and entry.scores is not None:
@@ -139,7 +139,7 @@ def check_aggregation(ctx: Context, name: str) -> None:
 
 @lists_unused_keys("aggregations")
 def list_unused_aggregation_keys(settings: Settings) -> list[str]:
-    """Return a line for each key that an entry of `aggregations` sets and its method does not look at."""
+    """Return a line for each key that an entry of `aggregations` sets, but its method does not use."""
     lines = []
     for name, entry in settings.entries("aggregations", Aggregation).items():
         for option, methods in METHODS_BY_OPTION.items():
@@ -151,14 +151,14 @@ def list_unused_aggregation_keys(settings: Settings) -> list[str]:
 
 
 def _find_parade(entry: ModelEntry | None) -> ParadeOptions | None:
-    """Return how an entry of `models` reads windows; None of any other."""
+    """Return the PARADE options of an entry of `models`; None if it has none."""
     options = getattr(entry, "parade", None)
     assert options is None or isinstance(options, ParadeOptions)
     return options
 
 
 def find_read_windows(ctx: Context, name: str, data: str, where: str) -> str:
-    """Return the dataset of the windows of `data` that a PARADE reads; a `UserError` if it reads others."""
+    """Return the dataset of windows that a PARADE model reads; refuse windows of another dataset than `data`."""
     options = _find_parade(ctx.settings.models[name])
     assert options is not None
     windows = find_windows(ctx, options.windows, f"models.{name}.parade.windows")
@@ -170,7 +170,7 @@ def find_read_windows(ctx: Context, name: str, data: str, where: str) -> str:
 
 
 def check_parade(ctx: Context, at: str, entry: CrossModel, params: Json) -> None:
-    """Refuse what PARADE does not read or start from, and a start that is PARADE for a model that is not."""
+    """Refuse options and starts that PARADE does not support, and a PARADE start for a model that is not PARADE."""
     start = ctx.settings.models.get(ctx.model_name(entry.init))
     started = _find_parade(start)
     own = _find_parade(entry)

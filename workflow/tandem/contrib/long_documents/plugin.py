@@ -1,4 +1,4 @@
-"""Datasets of source `windows`, entries of `aggregations` with their stages, and cross-encoders that read windows."""
+"""Register the source `windows`, the section `aggregations` with its stages, and cross-encoders that read windows."""
 
 from tandem.config.datasets import register_source
 from tandem.config.settings import register_section

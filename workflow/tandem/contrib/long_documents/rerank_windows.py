@@ -1,4 +1,4 @@
-"""Stage `rerank_windows`: cross-encoders score the windows of a run's top documents, which get their aggregate."""
+"""Stage `rerank_windows`: cross-encoders score the windows of a run's top documents, and the scores are aggregated."""
 
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from tandem.retrieval.pair_scores import (
 )
 from tandem.store.job import Job
 
-# what of a window is aggregated
+# the score of a window that is aggregated
 _WINDOW_SCORES = {"raw": average_logits, "probability": average_probabilities}
 
 
@@ -39,22 +39,22 @@ class WindowReranking(rerank.Reranking):
 
     @cached_property
     def spans(self) -> DocumentSpans:
-        """Return which windows each document has."""
+        """Return the windows of each document."""
         return DocumentSpans(self.windows)
 
     @property
     def lists_per_group(self) -> int:
-        """See `Reranking`: documents have about as many windows each."""
+        """See `Reranking`. The estimate takes it that all documents have about as many windows."""
         pairs = self.params.depth * self.windows.passages
         return rerank.PAIRS_PER_LOOKUP * len(self.spans) // pairs
 
     @cached_property
     def window_queries(self) -> IdRows:
-        """Return the rows that queries have among those of the windows."""
+        """Return the rows of queries in the windows' dataset."""
         return index_queries(self.windows)
 
     def list_pairs(self, group: list[rerank.RankedDocuments]) -> tuple[Array, Array]:
-        """Return the rows of query and window, among the windows' token ids, of the pairs that are scored."""
+        """Return the rows of the query and of the window of each scored pair, among the windows' token ids."""
         own = self.window_queries.rows([self.names.queries[query] for query, _ in group])
         owners = np.repeat(own, [len(ranked[: self.params.depth]) for _, ranked in group])
         windows, sizes = self.spans.list_windows(self.list_tops(group)[1], self.most)
@@ -63,14 +63,14 @@ class WindowReranking(rerank.Reranking):
     def score(
         self, group: list[rerank.RankedDocuments], judges: list[PairScores], progress: Progress
     ) -> Array:
-        """Return the aggregate of the windows' scores of the lists' first `depth` documents, float32."""
+        """Return the aggregated scores of the windows of the lists' first `depth` documents, float32."""
         params = self.params
         of_windows = _WINDOW_SCORES[params.scores](judges, *self.list_pairs(group), progress)
         _, sizes = self.spans.list_windows(self.list_tops(group)[1], self.most)
         return aggregate_windows(params.method, of_windows, sizes, params.k).astype(np.float32)
 
     def check_tokens(self, roles: list[str]) -> None:
-        """Refuse token ids of other texts than the windows, and windows of other documents."""
+        """Refuse token ids of texts other than the windows, and windows of other documents."""
         require_windows(self.job, *roles)
 
 
@@ -82,6 +82,6 @@ def run_shard(job: Job[RerankWindowsParams]) -> dict[str, object]:
 def run(job: Job[RerankWindowsParams]) -> None:
     """Score the windows of the top `depth` documents of `run`, and write a run as deep as the run.
 
-    Inputs: dataset, windows, run, and cross-encoders (`judge.0` with `judge_tokens.0`, …) whose scores are averaged.
+    Inputs: dataset, windows, run, and cross-encoders (`judge.0` with `judge_tokens.0`, …), whose scores are averaged.
     """
     WindowReranking(job).write()

@@ -1,7 +1,7 @@
-"""Make scores of windows scores of long documents. Stage `aggregate`: a run over windows, aggregated.
+"""Aggregate scores of windows to scores of long documents. Stage `aggregate`: aggregate a run over windows.
 
-FirstP, MaxP, SumP: Dai & Callan (2019). K-MaxP-Avg: Chen et al. (ICIP at TREC 2020). Each takes the windows' scores of
-many documents, one document after the other and each document's windows in order, and where each document begins.
+FirstP, MaxP, SumP: Dai & Callan (2019). K-MaxP-Avg: Chen et al. (ICIP at TREC 2020). Each takes the scores of the
+windows of many documents, document after document and each document's windows in order, and each document's first row.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tandem.store.job import Job, writing
 
 @aggregation("first")
 def take_first(scores: Array, starts: Array, k: int) -> Array:
-    """FirstP: s(q, d) = s(q, w_0). Scores are of windows, starts of documents, float64 and int64; `k` is of K-MaxP."""
+    """FirstP: s(q, d) = s(q, w_0). Windows have `scores` (float64), documents `starts` (int64); K-MaxP uses `k`."""
     return np.asarray(scores[starts])
 
 
@@ -37,13 +37,13 @@ def take_maximum(scores: Array, starts: Array, k: int) -> Array:
 
 @aggregation("sum")
 def add_windows(scores: Array, starts: Array, k: int) -> Array:
-    """SumP: s(q, d) = Σ_n s(q, w_n). Negative scores count as they are: each such window lowers the sum."""
+    """SumP: s(q, d) = Σ_n s(q, w_n). Negative scores are not changed: each such window lowers the sum."""
     return np.add.reduceat(scores, starts)
 
 
 @aggregation("kmax")
 def average_best(scores: Array, starts: Array, k: int) -> Array:
-    """K-MaxP: the mean of a document's `k` best windows, of all it has if they are fewer. With k = 1 it is MaxP."""
+    """K-MaxP: the mean of a document's `k` best windows, or of all windows if it has fewer. With k = 1 it is MaxP."""
     sizes = np.diff(starts, append=len(scores))
     documents = np.repeat(np.arange(len(starts)), sizes)
     order = np.lexsort((-scores, documents))  # by document, then by falling score
@@ -56,14 +56,16 @@ def average_best(scores: Array, starts: Array, k: int) -> Array:
 def aggregate_windows(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
     """Return documents' scores by a method of the registry, float64, shape (documents,).
 
-    `scores` are of windows, document after document; `sizes`, of each document, are at least 1. A `UserError` where a
-    plugin's method does not give a finite number for each.
+    `scores` are of windows, document after document; `sizes` are the documents' numbers of windows, at least 1.
+
+    Raises:
+        UserError: a plugin's method does not return a finite number for each document.
     """
     if not len(sizes):
         return np.empty(0)
     starts = np.cumsum(sizes) - sizes
     values = aggregation[name](np.asarray(scores, np.float64), starts, k)
-    if name == "first":  # NaN where a run lacks a document's first window
+    if name == "first":  # NaN if a run lacks a document's first window
         return np.asarray(values)
     try:
         return require_numbers(values, len(sizes), f"aggregation {name}")
@@ -81,7 +83,7 @@ def score_documents(
     starts = np.cumsum(sizes) - sizes
     start_of = dict(zip(names, starts.tolist(), strict=True))
 
-    # A window that was not retrieved has this score.
+    # `missing` is the score of a window that was not retrieved.
     if params.method == "first":
         missing = np.nan
     elif params.method == "max":
@@ -99,7 +101,7 @@ def score_documents(
 
 
 def run(job: Job[AggregateParams]) -> None:
-    """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
+    """Write a run over the documents of `dataset`, aggregated from `run`, a run over `windows`."""
     require_windows(job, "run")
     source = job.inputs["run"]
     docs = index_passages(Collection(job.inputs["dataset"]))

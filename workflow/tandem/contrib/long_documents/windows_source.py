@@ -18,7 +18,7 @@ from tandem.extras.derived import DerivedSource
 
 
 class WindowsEntry(Windows):
-    """Say, too, whether the windows of a query's own document are no results of the query."""
+    """`Windows`, and whether the windows of a query's own document are excluded from its results."""
 
     excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
 
@@ -27,10 +27,11 @@ class WindowsEntry(Windows):
 class WindowsSource(DerivedSource):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
 
-    A document without text has one empty window. Only the text is cut. Labels belong to documents; which windows carry
-    them matters for training alone: runs over windows are aggregated to documents before they are scored, by the
-    documents' own qrels. With `label: first` a relevant document's other windows are neither positives nor negatives.
-    Where no query's own document is a result, its windows are `EXCLUDED` for the query: their ids differ.
+    A document without text has one empty window. Only the text is cut. Labels belong to documents. Which windows carry
+    them matters only for training, since runs over windows are aggregated to documents before they are scored, by the
+    documents' own qrels. With `label: first`, a relevant document's other windows are neither positives nor negatives.
+    With `excludes_own`, the windows of a query's own document are `EXCLUDED` for the query, since their ids differ from
+    the query's.
     """
 
     def __init__(self, job: DatasetJob, entry: WindowsEntry) -> None:
@@ -45,7 +46,7 @@ class WindowsSource(DerivedSource):
         return cut_windows(text, entry.length, entry.stride, self._unit, entry.most)
 
     def read_corpus(self) -> Iterator[Passage]:
-        """Yield the documents' windows, in order; counts the documents, and the documents that have several windows."""
+        """Yield the documents' windows, in order; count the documents, and the documents that have several windows."""
         repeats_titles = self._entry.titles == "repeat"
         for doc, title, text in super().read_corpus():
             windows = self._cut(text)
@@ -56,7 +57,7 @@ class WindowsSource(DerivedSource):
                 yield name_window(doc, number), title if has_title else "", window
 
     def read_qrels(self) -> Iterator[Judgement]:
-        """Yield the documents' judgements, given to all of their windows or to the first; see the class."""
+        """Yield the documents' judgements for all of their windows or for the first one; see the class."""
         judged: dict[tuple[str, str], None] = {}  # queries that are documents, with their splits
         for query, doc, relevance, split in super().read_qrels():
             if query in self._own_documents:
@@ -75,7 +76,7 @@ class WindowsSource(DerivedSource):
                 yield query, name_window(query, number), EXCLUDED, split
 
     def read_lists(self) -> Iterator[Listed]:
-        """Yield the documents' lists, of the windows that are labelled as their documents are."""
+        """Yield the documents' lists, as lists of the windows that carry their documents' labels."""
         for query, doc, label, score in super().read_lists():
             labelled = self._counts.get(doc, 1) if self._labels_all else 1
             for number in range(labelled):
@@ -92,7 +93,7 @@ class WindowsSource(DerivedSource):
 
     @cached_property
     def _own_documents(self) -> set[str]:
-        """Return the judged queries that are documents, too; none where these may be results."""
+        """Return the judged queries that are also documents; none if a query's own document may be a result."""
         if not self._entry.excludes_own:
             return set()
         judged = {query for query, *_ in super().read_qrels()}
@@ -100,7 +101,7 @@ class WindowsSource(DerivedSource):
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        """Return labelled document, or one that is a query → number of its windows, where there are several."""
+        """Return document → number of its windows, for labelled documents and queries' own that have several."""
         entry = self._entry
         labelled = {doc for _, doc, *_ in super().read_qrels()}
         labelled.update(doc for _, doc, *_ in super().read_lists())

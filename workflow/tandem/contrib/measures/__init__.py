@@ -1,1 +1,1 @@
-"""Measures beside ir_measures': F1@k, three formulas of DCG@k, ERR@k."""
+"""Measures in addition to those of ir_measures: F1@k, three formulas of DCG@k, ERR@k."""

@@ -1,4 +1,4 @@
-"""Who computes further measures."""
+"""Register the provider of further measures."""
 
 from tandem.stages.evaluation import MEASURE_PROVIDERS
 

@@ -1,6 +1,6 @@
-"""Measures that ir_measures lacks (F1@k, DCG@k) or hands to the script gdeval (nDCG with exponential gains, and ERR).
+"""Measures that ir_measures lacks (F1@k, DCG@k) or leaves to the script gdeval (nDCG with exponential gains, and ERR).
 
-That script takes queries for the same whose ids end alike (`a-1`, `b-1`), and fails where they are not numbers.
+That script confuses queries whose ids have the same ending (`a-1`, `b-1`), and fails if the endings are not numbers.
 Sources: Coelho, A Review on Dense Retrieval, §5.1; Zhao et al., Dense Text Retrieval, 2024 (the survey), A.2.
 """
 
@@ -14,14 +14,14 @@ from ir_measures.util import QrelsConverter, RunConverter
 
 from tandem.errors import UserError
 
-# of a ranking, from the first rank on; 0 where a passage has no judgement
+# the grades of a ranking, from the first rank on; 0 for a passage without a judgement
 _RankingGrades = Sequence[int]
 _HIGHEST_GRADE = 4  # the grade that satisfies almost surely, as in gdeval
 _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 
 
 class F1(measures.Measure):  # type: ignore[misc]  # ir_measures has no types
-    """F1@k = 2 P@k R@k / (P@k + R@k), 0 where nothing relevant is among the first k; the review's Eq. 34."""
+    """F1@k = 2 P@k R@k / (P@k + R@k), 0 if nothing relevant is among the first k; the review's Eq. 34."""
 
     NAME = __name__ = "F1"
     SUPPORTED_PARAMS = {  # noqa: RUF012
@@ -31,7 +31,7 @@ class F1(measures.Measure):  # type: ignore[misc]  # ir_measures has no types
 
 
 class DCG(measures.Measure):  # type: ignore[misc]
-    """DCG@k by one of three formulas (`dcg`); with `normalised` it is divided by the ideal ranking's."""
+    """DCG@k by one of three formulas (`dcg`); with `normalised`, it is divided by the DCG@k of the ideal ranking."""
 
     NAME = __name__ = "DCG"
     SUPPORTED_PARAMS = {  # noqa: RUF012
@@ -46,7 +46,7 @@ class DCG(measures.Measure):  # type: ignore[misc]
 
     @property
     def is_share(self) -> bool:
-        """Return whether values lie between 0 and 1, and are shown in percent."""
+        """Return whether values are between 0 and 1, and are shown in percent."""
         return bool(self["normalised"])
 
 
@@ -74,9 +74,10 @@ def compute_dcg(ranked: _RankingGrades, cutoff: int, form: str) -> float:
 
 
 def compute_err(ranked: _RankingGrades, cutoff: int) -> float:
-    """Return ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j), R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
+    """Return ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j), R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as in gdeval.
 
-    A grade above 4 is a `UserError`.
+    Raises:
+        UserError: a grade is above 4.
     """
     value = 0.0
     unsatisfied = 1.0

@@ -1,1 +1,1 @@
-"""Optimisers of trainings beside Adam's."""
+"""Optimisers of trainings in addition to Adam."""

@@ -1,4 +1,4 @@
-"""LAMB, and Adafactor as PyTorch has it."""
+"""LAMB, and PyTorch's Adafactor."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ class Lamb(torch.optim.Optimizer):
         state = self.state[weights]
         beta1, beta2 = group["betas"]
         if not state:
-            # 1 - β₂ᵗ in float32 is rough
+            # in float32, 1 - β₂ᵗ would be imprecise
             state["step"] = torch.zeros((), dtype=torch.float64, device=weights.device)
             state["exp_avg"] = torch.zeros_like(weights)
             state["exp_avg_sq"] = torch.zeros_like(weights)

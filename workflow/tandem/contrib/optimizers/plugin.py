@@ -1,4 +1,4 @@
-"""LAMB and Adafactor."""
+"""Register LAMB and Adafactor."""
 
 from tandem.config.training import OPTIMIZERS
 

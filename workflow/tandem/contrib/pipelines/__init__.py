@@ -1,1 +1,1 @@
-"""Pipelines: the one of several systems that is best on dev, and how much of its first stage it re-ranks."""
+"""Pipelines: the best of several systems on dev, and how much of its first stage it re-ranks."""

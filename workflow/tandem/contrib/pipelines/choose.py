@@ -1,7 +1,7 @@
-"""Stages `choose_pipeline`, which of several systems is best on dev, and `pipeline`, the run of that system.
+"""Stage `choose_pipeline` finds the best of several systems on dev; stage `pipeline` writes that system's run.
 
-A system is a run, or a first stage of which a cross-encoder re-ranks the first `depth` passages. A run that is
-re-ranked more deeply holds the scores of every smaller depth: it is cut, and nothing is scored anew.
+A system is a run, or a first stage whose first `depth` passages are re-ranked by a cross-encoder. A run that is
+re-ranked more deeply contains the scores for every smaller depth, so that it is cut and nothing is scored again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,13 +34,13 @@ from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
 
-# roles, each with a number: a system's run, and the run that it re-ranks
+# roles of inputs, which get a number: a system's run, and the run that it re-ranks
 _RUN = "run"
 _FIRST = "first"
 
 
 class Chosen(BaseModel):
-    """chosen.json: the number of the system's run, how many passages it re-ranks (null: none), its name and value."""
+    """The content of chosen.json: the run's number, how many passages it re-ranks (null: none), its name and value."""
 
     run: int
     depth: int | None
@@ -49,7 +49,7 @@ class Chosen(BaseModel):
 
 
 class SearchSystem(NamedTuple):
-    """Describe a run by its number; of a re-ranked one that is cut also the first stage's run and the depths."""
+    """A run and its number; for a re-ranked run that is cut, also the first stage's run and the depths."""
 
     number: int
     run: Artifact
@@ -63,11 +63,11 @@ class SearchSystem(NamedTuple):
 
 
 def run_choice(job: Job[ChoosePipelineParams]) -> None:
-    """Write grid.csv, every system with its value, and chosen.json, the best one, of equal ones the first.
+    """Write grid.csv, every system with its value, and chosen.json, the best one; among equal ones, the first.
 
-    Inputs: dataset; the systems' runs `run.0`, `run.1`, …, and of re-ranked ones the first stages' as `first.<number>`.
-    A value is the mean of the measure over the queries that the stage `score` counts. Each run is read once; memory is
-    that of its lists down to the measure's cutoff, once per depth.
+    Inputs: dataset; the systems' runs `run.0`, `run.1`, …, and for re-ranked ones the first stages' runs as
+    `first.<number>`. A value is the mean of the measure over the queries that the stage `score` counts. Each run is
+    read once. Memory: the run's lists down to the measure's cutoff, once per depth.
     """
     params = job.params
     named = list(iterate_systems(job))
@@ -76,7 +76,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     judged = read_relevance(
         {"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids
     )
-    # Below the cutoff nothing counts; as many documents more move up as are left out.
+    # Nothing counts below the cutoff, but for each document that is left out, one more moves up.
     cutoff = measure.params.get("cutoff", params.depth) + count_left_out(
         judged.qrels, params.ignore_identical_ids
     )
@@ -101,7 +101,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
             progress.add(1)
         table = ((each.system, each.depth, each.value) for each in tried)
         write_text(draft.path(GRID), csv_text(["system", "re-ranked", params.measure], table))
-        chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
+        chosen = max(tried, key=lambda each: each.value)  # among equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
         draft.facts |= {
             "systems": len(tried),
@@ -137,7 +137,7 @@ def run(job: Job[PipelineParams]) -> None:
     note = f"{system.name}{top}: chosen of {systems} by {by.measure} on {by.split} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        # Of a single depth each query has one list.
+        # With a single depth, each query has one list.
         ranked = (
             ranked for (ranked,) in iterate_rankings(system, DatasetNames(job.inputs["dataset"]))
         )
@@ -148,7 +148,7 @@ def run(job: Job[PipelineParams]) -> None:
 
 
 def iterate_systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
-    """Yield the systems to choose from: each run, a re-ranked one at each depth, shallow ones first."""
+    """Yield the systems to choose from: each run, and a re-ranked run at each depth, in ascending order."""
     runs = job.many(_RUN)
     require_dataset(job, *(f"{_RUN}.{number}" for number in range(len(runs))))
     for number, own in enumerate(runs):
@@ -171,7 +171,7 @@ def iterate_systems(job: Job[ChoosePipelineParams]) -> Iterator[SearchSystem]:
 def iterate_rankings(
     system: SearchSystem, names: DatasetNames
 ) -> Iterator[Sequence[ScoredRanking]]:
-    """Yield each query's (query, documents, scores) at each depth of a system, as the stage `rerank` writes them."""
+    """Yield for each query its (query, documents, scores) at each depth of a system, as `rerank` writes them."""
     dataset = names.collection.artifact
     if system.first is None:
         for query, docs, scores in iter_ranking(system.run, dataset, names):
@@ -189,7 +189,7 @@ def iterate_rankings(
         score_of = dict(zip(scored_docs, values.tolist(), strict=True))
         lists = []
         for depth in system.depths:
-            # The first documents by their scores, the others as they stood.
+            # the first documents by their scores, the others in their old order
             top = np.array([score_of[doc] for doc in docs[:depth]], np.float32)
             order = np.argsort(-top, kind="stable").tolist()
             in_order = [docs[index] for index in order]

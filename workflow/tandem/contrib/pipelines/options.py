@@ -1,4 +1,4 @@
-"""Pipelines, the entries of `pipelines`, and the parameters of their stages."""
+"""Options of pipelines, the entries of `pipelines`, and the parameters of their stages."""
 
 from pydantic import Field
 
@@ -9,15 +9,15 @@ from tandem.stages.retrieval import RunParams
 
 
 class Pipeline(Choosing):
-    """The one of several systems that is best on dev, an entry of `pipelines`; first stages count as systems too."""
+    """The best of several systems on dev, an entry of `pipelines`; first stages count as systems, too."""
 
     of: Items[RunRef] = Field(
-        min_length=1, description="systems to choose from; of equally good ones the first"
+        min_length=1, description="systems to choose from; among equally good ones, the first"
     )
     depths: Distinct[Count] | None = Field(
         None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5"
     )
-    measure: str = Field("nDCG@10", description="what the best has most of")
+    measure: str = Field("nDCG@10", description="the measure that is maximised")
     split: str = Field("dev", description="whose queries decide")
 
     @property
@@ -40,7 +40,7 @@ class ChoosePipelineParams(RunParams):
 
     measure: str = Field("nDCG@10", description="what is maximised")
     depths: tuple[int, ...] = Field(
-        min_length=1, description="passages that are re-ranked: the values that are tried"
+        min_length=1, description="numbers of re-ranked passages to try"
     )
     ignore_identical_ids: bool = Field(
         False, description="leave out the document whose id is the query's"

@@ -1,4 +1,4 @@
-"""Pipelines as stages: the choice of a system on a split with labels, and its run."""
+"""Plan the stages of pipelines: the choice of a system on a split with labels, and its run."""
 
 from tandem.config.base import Section
 from tandem.config.retrieval import Reranks
@@ -19,7 +19,7 @@ def _find_entry(ctx: Context, name: str) -> Pipeline:
 
 @plans_run("pipelines")
 def plan_pipeline(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan the run of the best system, and the choice of it."""
+    """Plan the choice of the best system, and its run."""
     params = _choice_params(ctx, name, data)
     on = params["split"]
     chosen = ctx.stage(
@@ -30,9 +30,9 @@ def plan_pipeline(ctx: Context, name: str, split: str, where: str, data: str) ->
 
 
 def _plan_systems(ctx: Context, name: str, split: str, data: str) -> dict[str, Stage]:
-    """Plan the systems that a pipeline is chosen from, at the largest depth, and their first stages.
+    """Plan the systems from which a pipeline is chosen, at the largest depth, and their first stages.
 
-    First stages are systems, too; each comes before what re-ranks it.
+    First stages are systems, too; each comes before the systems that re-rank it.
     """
     systems = dict[str, None]()
     for system in _find_entry(ctx, name).of:
@@ -72,7 +72,7 @@ def _rerank_deepest(
 
 
 def _choice_params(ctx: Context, name: str, data: str) -> Json:
-    """Return the parameters by which a pipeline is chosen.
+    """Return the parameters of a pipeline's choice.
 
     Raises:
         UserError: the dataset does not allow it.
@@ -94,13 +94,13 @@ def _choice_params(ctx: Context, name: str, data: str) -> Json:
 
 
 def _depths(ctx: Context, name: str) -> list[int]:
-    """Return how many passages the systems of a pipeline re-rank, ascending."""
+    """Return the numbers of passages that the systems of a pipeline re-rank, ascending."""
     whole = ctx.settings.rerank.depth
     return sorted(_find_entry(ctx, name).depths or {whole, max(1, whole // 2), max(1, whole // 5)})
 
 
 @checks_entry("pipelines")
 def check_pipeline(ctx: Context, name: str) -> None:
-    """Refuse an entry that cannot be planned on the split that is reported."""
+    """Refuse an entry that cannot be planned on the reported split."""
     data = ctx.settings.dataset
     run(ctx, name, reported_split(ctx, data), f"pipelines.{name}", data)

@@ -1,4 +1,4 @@
-"""Pipelines, and the stages that choose a system and write its run."""
+"""Register pipelines, and the stages that choose a system and write its run."""
 
 from tandem.config.settings import register_section
 from tandem.contrib.pipelines.options import ChoosePipelineParams, Pipeline, PipelineParams

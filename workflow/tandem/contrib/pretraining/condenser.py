@@ -13,15 +13,16 @@ class Condenser(Masked[CondenserTrain]):
     """L = L_head + L_mlm (Gao & Callan 2021, Eqs. 6 to 8, and §3.3).
 
     L_head: the hidden tokens of the passage, predicted by `head_layers` transformer layers over [h_late; early tokens]:
-    the passage's vector and the token states after layer `skip_from` (None: half of the layers). L_mlm predicts them
-    from the late token states. Both use one head, and each is averaged over a passage's hidden tokens. coCondenser
-    (`cocondenser`) does this with two spans of a passage, and brings them together.
+    the passage's vector and the token states after layer `skip_from` (None: half of the layers). L_mlm: the same
+    tokens, predicted from the late token states. Both losses use one head, and each is averaged over a passage's hidden
+    tokens. coCondenser (`cocondenser`) applies both to two spans of each passage, and draws the spans' vectors
+    together.
     """
 
     names = ("loss", "mlm", "head")
 
     def further(self) -> dict[str, nn.Module]:
-        """Condenser's head."""
+        """Return Condenser's head."""
         self.condenser = CondenserHead(self.encoder, self.train)
         return {"condenser": self.condenser}
 

@@ -1,4 +1,4 @@
-"""What pre-training costs."""
+"""Estimate what pre-training costs."""
 
 from dataclasses import replace
 from math import ceil
@@ -27,21 +27,22 @@ from tandem.extras.estimate.resources import (
 )
 from tandem.plan.graph import Stage
 
-_HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1}  # of objectives without a key for it
+_HEAD_LAYERS = {"mlm": 0, "retromae": 1, "dup_mae": 1}  # of objectives that have no key for them
 _USUAL_HEAD_LAYERS = 2
-# objectives that look at logits of every token
+# objectives that compute the logits of every token
 _ALL_TOKENS = ("retromae", "tsdae", "dup_mae", "lex_mae")
 _BYTES_PER_LOGIT = 3 * 4  # the logit of a term of a token, its logarithm and its gradient, float32
-# times that one is written or read: those three numbers, each also in the precision of products
+# times that a number of a logit is written or read: these three numbers, each also in the precision of products
 _UPDATES_PER_LOGIT = 6
 
 
 @cost("pretrain")
 def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
-    """Estimate pre-training: the passages of a step forward and backward, under the head of the objective.
+    """Estimate pre-training: the passages of a step forward and backward, with the head of the objective.
 
-    Spans of a passage are two, each of the mean of `crop_shortest` and `crop_longest` of it; of the inverse cloze task
-    one is the passage. Predicted tokens pass a projection to the vocabulary; heads and decoders add layers.
+    Objectives of spans encode two spans of each passage, whose average share of it is the mean of `crop_shortest` and
+    `crop_longest`. The inverse cloze task encodes a span and the passage. Predicted tokens are projected to the
+    vocabulary; heads and decoders add layers.
     """
     params, tokens = params_of(stage), stage.upstream["tokens"]
     train, objective = params.train, params.objective
@@ -55,7 +56,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
         passage *= span
         count *= 2
     elif objective == "ict":
-        count *= 1 + span  # its own tokens, as a part of the passage's
+        count *= 1 + span  # the passage, and the span as a fraction of a passage
     length = passage + DUAL_SPECIAL
 
     operations, logits = shape.forward(count, length), 0.0
@@ -91,7 +92,7 @@ def estimate_pretrain(stage: Stage, setting: Setting) -> Work:
 
 
 def _count_predictions(train: Any, objective: str) -> float:
-    """Return how often a token is predicted on average: by the encoder if it is hidden, and by a head or a decoder."""
+    """Return how often a token is predicted on average: by the encoder if hidden, and by a further head or decoder."""
     if objective == "tsdae":  # the encoder predicts none
         return 1.0
     hidden: float = train.mask_probability

@@ -14,10 +14,11 @@ from tandem.training.forward import Seeds
 class CotMae(Separable[CotMaeTrain]):
     """L = L_mlm + L_dec (Wu et al. 2023, ConTextual Masked Auto-Encoder), averaged over both spans of each passage.
 
-    Each passage gives two random spans. L_mlm: a span's own hidden tokens (`mask_probability`) by the encoder. L_dec:
-    the hidden tokens (`decoder_mask_probability`) of the *other* span, by `decoder_layers` transformer layers over
-    [h; embeddings of that span], with h the first span's vector, in both directions. Both use one head, and each is
-    averaged over a span's hidden tokens. The paper also takes neighbouring and overlapping spans.
+    Two random spans are cut out of each passage. L_mlm: the encoder predicts a span's own hidden tokens
+    (`mask_probability`). L_dec: `decoder_layers` transformer layers over [h; embeddings of the other span], with h the
+    first span's vector, predict the hidden tokens (`decoder_mask_probability`) of the *other* span; this is done in
+    both directions. Both losses use one head, and each is averaged over a span's hidden tokens. The paper also takes
+    neighbouring and overlapping spans.
     """
 
     names = ("loss", "mlm", "decoder")
@@ -31,7 +32,7 @@ class CotMae(Separable[CotMaeTrain]):
         return {"decoder": self.decoder}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
-        """Return of each span what the encoder and the decoder see of it, each with its labels: two times four."""
+        """Return four parts for each of the two spans: the encoder's input and labels, then the decoder's."""
         drawn: list[Ragged] = []
         for side in (0, 1):
             span = crop(texts, self.train, make_generator(seeds, side))
@@ -58,7 +59,7 @@ class CotMae(Separable[CotMaeTrain]):
         return {"mlm": (mlm[0] + mlm[1]) / 2, "decoder": (decoder[0] + decoder[1]) / 2}
 
     def decode(self, vector: Tensor, seen: Ragged) -> Tensor:
-        """Return the decoder's states of the tokens that it sees behind a vector, shape (passages, length, dim)."""
+        """Return the decoder's states, shape (passages, length, dim); its input is `vector`, then the tokens `seen`."""
         inputs = self.inputs(seen)
         hidden = torch.cat([vector, self.embeddings(inputs["input_ids"])[:, 1:]], 1)
         visible = inputs["attention_mask"][:, None].bool()

@@ -11,7 +11,7 @@ from tandem.models.ragged import Ragged
 
 
 def bag_of_words_loss(highest: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(v)_t averaged over the different tokens t of a passage, v_j = max_i logits_ij over its tokens.
+    """-log softmax(v)_t averaged over the distinct tokens t of a passage, with v_j = max_i logits_ij over its tokens.
 
     Args:
         highest: v, shape (passages, vocabulary).
@@ -31,16 +31,16 @@ class DupMae(EnhancedDecoding[DupMaeTrain]):
     """L = L_mlm + L_dec + `bag_weight` · L_bow (Xiao et al. 2023, DupMAE).
 
     The first two are RetroMAE's (`retromae`). L_bow (`bag_of_words_loss`) restores the set of the passage's tokens from
-    the largest logit of each term over the token states, so that these, which RetroMAE leaves to the masked tokens
-    alone, say what the passage is about. Logits are those of the head that predicts hidden tokens, as in the authors'
-    code. What is fine-tuned and searched afterwards is the vector alone; the paper joins a second one, of L_bow's
-    logits.
+    the largest logit of each term over the token states. So the token states, which in RetroMAE only predict masked
+    tokens, learn what the passage is about. The logits come from the head that predicts hidden tokens, as in the
+    authors' code. Only the vector is fine-tuned and searched afterwards; the paper appends a second vector, made from
+    L_bow's logits.
     """
 
     name, names = "dup_mae", ("loss", "mlm", "decoder", "bag")
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
-        """Return the bag of words."""
+        """Return the loss of the bag of words."""
         labels = self.align(Ragged(texts.ids.astype(np.int64), texts.offsets), hidden)
         embeddings = self.encoder.get_input_embeddings().weight
         highest = self.head.find_highest(hidden, labels != IGNORED, embeddings)

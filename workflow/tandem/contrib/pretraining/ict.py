@@ -12,10 +12,10 @@ from tandem.training.forward import Seeds
 class Ict(Contrast):
     """-log( e^{s(q_i, d_i)} / Σ_j e^{s(q_i, d_j)} ): q_i is a span of passage i, and d_i the passage without it.
 
-    The inverse cloze task of Lee, Chang and Toutanova (2019, Eq. 8): the span stays in its passage with
-    `keep_probability` (10 %), so that words in common count too, and the others of the batch, of all processes, are the
-    negatives. There q is a sentence; here it is a random span, as texts are tokens without sentences. A passage that
-    is all span stays whole.
+    The inverse cloze task of Lee, Chang and Toutanova (2019, Eq. 8). With `keep_probability` (10 %), the span stays in
+    its passage, so that common words count, too. The batch's other passages, of all processes, are the negatives. In
+    the paper, q is a sentence; here it is a random span, since texts are tokens without sentences. If the span is the
+    whole passage, the passage stays whole.
     """
 
     train: IctTrain

@@ -1,4 +1,4 @@
-"""Layers that pre-training puts above an encoder: BERT's head that predicts tokens, and layers of decoders."""
+"""Layers that pre-training puts on top of an encoder: BERT's head that predicts tokens, and layers of decoders."""
 
 import math
 from pathlib import Path
@@ -20,14 +20,14 @@ def initialise(module: nn.Module, config: Any) -> None:
 
 
 def make_norm(config: Any, size: int) -> nn.LayerNorm:
-    """Return a layer norm as the encoder has them."""
+    """Return a layer norm with the encoder's epsilon."""
     return nn.LayerNorm(size, eps=getattr(config, "layer_norm_eps", 1e-12))
 
 
 class LanguageHead(nn.Module):
     """Predict tokens by BERT's head, o = E · LayerNorm(gelu(W h + b)) + c, with E the encoder's own embeddings.
 
-    These are not a parameter of the head and come with every call; `encoder` gives the sizes.
+    The embeddings are not a parameter of the head: every call passes them. `encoder` determines the sizes.
     """
 
     def __init__(self, encoder: Any) -> None:
@@ -41,7 +41,7 @@ class LanguageHead(nn.Module):
     def forward(self, hidden: Tensor, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Return -log p(token), averaged over each passage's labelled tokens; 0 for a passage without any.
 
-        BERT averages over the batch's.
+        BERT averages over all labelled tokens of a batch.
 
         Args:
             hidden: shape (passages, length, dim).
@@ -90,17 +90,20 @@ class LanguageHead(nn.Module):
 class _HighestProducts(torch.autograd.Function):
     """Compute max_i e_j · s_i over the tokens i of each passage, for every term j.
 
-    Products are those of a passage at a time: they need a batch's share of the memory that all logits would.
+    Products are computed for one passage at a time, so that only the logits of one passage are in memory.
     """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, present: Tensor, embeddings: Tensor) -> Tensor:
-        """Return shape (passages, vocabulary), of states of shape (passages, length, dim) those that are present."""
+        """Return the maxima, shape (passages, vocabulary), over the states that are present.
+
+        `states` has the shape (passages, length, dim).
+        """
         shape = len(states), len(embeddings)
         highest = states.new_zeros(shape)
         places = torch.zeros(shape, dtype=torch.int64, device=states.device)
         for row in range(len(states)):
-            # the tokens last, where the largest of a term lies beside the others
+            # tokens are the last axis, so that a term's products lie next to each other in memory
             products = embeddings @ states[row].T
             products.masked_fill_(~present[row], -torch.inf)
             torch.max(products, 1, out=(highest[row], places[row]))
@@ -109,7 +112,7 @@ class _HighestProducts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
-        """Give each term's gradient to the token where it is largest, and to its embedding."""
+        """Pass each term's gradient to the token with the largest product, and to the term's embedding."""
         states, embeddings, places = ctx.saved_tensors
         of_states = torch.empty_like(states)
         wide = torch.promote_types(embeddings.dtype, torch.float32)
@@ -123,7 +126,7 @@ class _HighestProducts(torch.autograd.Function):
 
 
 class FamilyHead:
-    """Hold the parts of the head of a family's `…ForMaskedLM`, where it is `LanguageHead`: BERT's and its relatives'.
+    """The parts of the head of a family's `…ForMaskedLM`, if it is built like `LanguageHead`: BERT and its relatives.
 
     Attributes:
         dense, norm: as in `LanguageHead`.
@@ -135,7 +138,7 @@ class FamilyHead:
 
     @classmethod
     def find(cls, whole: Any) -> Self | None:
-        """Return the parts of a model with its head; None where the family's head is another one."""
+        """Return the parts of the head of the model `whole`; None if the family has a different head."""
         base, output = whole.base_model_prefix, whole.get_output_embeddings()
         parts = [
             part
@@ -150,7 +153,7 @@ class FamilyHead:
 
 
 def _predicts_by_gelu(config: Any) -> bool:
-    """Return whether a family predicts tokens, with gelu as activation, which `LanguageHead` has."""
+    """Return whether a family has a head that predicts tokens, with gelu as activation like `LanguageHead`."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
     activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
@@ -158,7 +161,7 @@ def _predicts_by_gelu(config: Any) -> bool:
 
 
 def start_head(head: LanguageHead, encoder: Any, folder: Path) -> bool:
-    """Give a head the weights that an encoder's folder has for one; return whether it has any that fit."""
+    """Load a head's weights from an encoder's folder; return whether the folder has weights that fit."""
     from transformers import AutoModelForMaskedLM
 
     if not _predicts_by_gelu(encoder.config):
@@ -176,9 +179,9 @@ def start_head(head: LanguageHead, encoder: Any, folder: Path) -> bool:
 
 
 def join_head(encoder: Any, head: LanguageHead) -> Any:
-    """Return the encoder with its head as its family's `…ForMaskedLM`; alone where the family's head is another one.
+    """Return the encoder with its head as its family's `…ForMaskedLM`; only the encoder if that head is different.
 
-    BERT's relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
+    BERT and its relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
     """
     from transformers import AutoModelForMaskedLM
 
@@ -197,7 +200,7 @@ def join_head(encoder: Any, head: LanguageHead) -> Any:
 
 
 class Block(nn.Module):
-    """Compute a transformer layer as BERT's (norm after the residual), whose queries and keys may differ in origin.
+    """A transformer layer like BERT's (norm after the residual), whose queries and keys may have different sources.
 
     softmax(Q Kᵀ / √d + M) V with M = 0 where a key is visible and -∞ elsewhere; then two linear layers with gelu.
     """
@@ -222,10 +225,10 @@ class Block(nn.Module):
         """Return the layer's output, of the shape of `target`.
 
         Args:
-            target: gives the queries, and the residual, shape (passages, length, dim).
-            source: gives keys and values, same shape.
-            visible: whether a position (second axis) may look at another (third), each at one at least, shape
-                (passages, length or 1, length).
+            target: source of the queries and of the residual, shape (passages, length, dim).
+            source: source of keys and values, same shape.
+            visible: whether a position (second axis) may attend to another (third), shape (passages, length or 1,
+                length). Each must attend to at least one.
         """
         query = self.split_heads(self.query(target))
         key = self.split_heads(self.key(source))
@@ -240,6 +243,6 @@ class Block(nn.Module):
         return output
 
     def split_heads(self, states: Tensor) -> Tensor:
-        """Return states by heads: (passages, length, dim) as (passages, heads, length, dim of a head)."""
+        """Return states split by head: (passages, length, dim) becomes (passages, heads, length, dim of a head)."""
         by_heads: Tensor = states.unflatten(-1, (self.heads, -1))
         return by_heads.transpose(1, 2)

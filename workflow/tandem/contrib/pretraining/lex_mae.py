@@ -28,14 +28,14 @@ def lexicon_bottleneck(highest: Tensor, embeddings: Tensor) -> Tensor:
 
 
 class LexMae(Masked[LexMaeTrain]):
-    """L = L_mlm + L_dec (Shen et al. 2023): a bottleneck of words in the place of a vector.
+    """L = L_mlm + L_dec (Shen et al. 2023): a bottleneck of words instead of a vector.
 
-    L_mlm: the encoder's own hidden tokens (`mask_probability`). L_dec: those hidden from a decoder
-    (`decoder_mask_probability`), by `decoder_layers` transformer layers over [b; embeddings of what it sees], where b
-    is `lexicon_bottleneck` of the encoder's logits. What is hidden from the encoder is hidden from the decoder, too,
-    and counts among its share, as in the authors' code by default (`--dec_mlm_overlap inclusive`). The decoder's head
-    is its own, but for the embeddings. Each is averaged over a passage's hidden tokens. The encoder keeps its head,
-    which sparse encoders start from.
+    L_mlm: the encoder predicts its own hidden tokens (`mask_probability`). L_dec: `decoder_layers` transformer layers
+    over [b; embeddings of the decoder's input] predict the tokens that are hidden from the decoder
+    (`decoder_mask_probability`), where b is `lexicon_bottleneck` of the encoder's logits. Tokens that are hidden from
+    the encoder are hidden from the decoder, too, and count in its share, as by default in the authors' code
+    (`--dec_mlm_overlap inclusive`). The decoder has a head of its own, which shares only the embeddings. Each loss is
+    averaged over a passage's hidden tokens. The encoder is saved with its head, from which sparse encoders start.
     """
 
     names = ("loss", "mlm", "decoder")
@@ -50,7 +50,7 @@ class LexMae(Masked[LexMaeTrain]):
         return {"decoder": self.decoder, "decoder_head": self.decoder_head}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
-        """Return what the encoder sees and its labels, and the same of the decoder."""
+        """Return the encoder's input and labels, and the decoder's input and labels."""
         seen, labels = super().draw(texts, seeds)
         share, draw = self.train.decoder_mask_probability, make_generator(seeds, 1)
         of_decoder = self.vocabulary.hide(texts, share, draw, always=labels.ids != IGNORED)

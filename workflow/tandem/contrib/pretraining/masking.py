@@ -1,7 +1,7 @@
-"""What pre-training hides from an encoder, and what it cuts out of passages.
+"""Hide tokens of passages from an encoder, and cut spans out of passages.
 
-Everything is drawn from (seed, step) for the whole batch at once, or for a passage by its place in it: micro-batches
-and processes meet the same draws.
+Everything is drawn from (seed, step) for the whole batch at once, or for a passage by its position in the batch, so
+that the draws do not depend on micro-batches and processes.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tandem.models.ragged import Ids, Ragged, join_ranges, sum_lengths
 from tandem.training.forward import Seeds
 
 IGNORED = -100  # the label of a token that is not to be predicted
-MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
+MASKED, REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest is unchanged
 
 
 def make_generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
@@ -26,7 +26,7 @@ def make_generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Hold the ids of a tokenizer that masking distinguishes."""
+    """The ids of a tokenizer that masking distinguishes."""
 
     mask: int
     special: Ids  # ids that are never hidden, never a replacement and never predicted
@@ -37,7 +37,7 @@ class Vocabulary:
         """Read the ids of a tokenizer.
 
         Raises:
-            UserError: it has no mask token; names the encoder.
+            UserError: it has no mask token; the message names the encoder.
         """
         if tokenizer.mask_token_id is None:
             raise UserError(
@@ -57,10 +57,12 @@ class Vocabulary:
         """Mask as BERT does (Devlin et al. 2019 §3.1): 80 % of the chosen tokens are masked, 10 % replaced.
 
         Args:
-            share: how many tokens of each text are chosen, rounded, at least one; single tokens, not whole words.
-            always: tokens that are chosen in any case, and count among the share; shape (tokens of all texts,).
+            share: share of each text's tokens that are chosen; their number is rounded and at least one. Single tokens
+                are chosen, not whole words.
+            always: tokens that are chosen in any case, and count in the share; shape (tokens of all texts,).
         Returns:
-            The ids the encoder sees, and the labels: the ids that were chosen, `IGNORED` elsewhere; both like `texts`.
+            The ids that the encoder reads, and the labels: the original ids of the chosen tokens, `IGNORED` elsewhere.
+            Both are as long as `texts`.
         """
         lengths = np.diff(texts.offsets)
         ids = texts.ids.astype(np.int64)
@@ -86,16 +88,16 @@ class Vocabulary:
 
 
 def crop(texts: Ragged, spans: Spans, draw: np.random.Generator) -> Ragged:
-    """Cut a random span out of each text; its share of the text and its place are uniform.
+    """Cut a random span out of each text; its share of the text and its position are uniform.
 
-    The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token where its text has any.
+    The independent cropping of Contriever (Izacard et al. 2022). A span has at least one token if its text has any.
     """
     starts, sizes = draw_spans(texts, spans, draw)
     return Ragged(texts.ids[join_ranges(starts, sizes)], sum_lengths(sizes))
 
 
 def draw_spans(texts: Ragged, spans: Spans, draw: np.random.Generator) -> tuple[Ids, Ids]:
-    """Return where the span of each text begins among all tokens, and its number of tokens, both of shape (texts,)."""
+    """Return where each text's span begins among the tokens of all texts, and its length, both of shape (texts,)."""
     lengths = np.diff(texts.offsets)
     shares = draw.uniform(spans.crop_shortest, spans.crop_longest, len(texts))
     places = draw.random(len(texts))
@@ -106,13 +108,13 @@ def draw_spans(texts: Ragged, spans: Spans, draw: np.random.Generator) -> tuple[
 
 
 def select_tokens(texts: Ragged, kept: NDArray[np.bool_]) -> Ragged:
-    """Return texts with some of their tokens; `kept` has a value for each token of all texts."""
+    """Return texts with only the tokens that `kept` selects; it has a value for each token of all texts."""
     rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
     return Ragged(texts.ids[kept], sum_lengths(np.bincount(rows[kept], minlength=len(texts))))
 
 
 def delete_tokens(texts: Ragged, share: float, draw: np.random.Generator) -> Ragged:
-    """Return texts without a share of their tokens on average; each keeps one at least, if it has any."""
+    """Return texts without a share of the tokens on average; each text keeps at least one token, if it has any."""
     values = draw.random(len(texts.ids))
     kept = values >= share
     for row in range(len(texts)):
@@ -123,9 +125,9 @@ def delete_tokens(texts: Ragged, share: float, draw: np.random.Generator) -> Rag
 
 
 def align_labels(labels: Ragged, before: int, width: int) -> Ids:
-    """Return labels where padded inputs have their tokens, shape (texts, width).
+    """Return labels at the positions of the tokens in padded inputs, shape (texts, width).
 
-    `before` special tokens stand before a text's own; `IGNORED` stands at special tokens and padding.
+    `before` is the number of special tokens in front of a text. Special tokens and padding have the label `IGNORED`.
     """
     columns = np.arange(width) - before
     lengths = np.diff(labels.offsets)[:, None]

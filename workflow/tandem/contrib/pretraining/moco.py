@@ -1,4 +1,4 @@
-"""Contriever's queue of negatives (Izacard et al. 2022), by momentum contrast (He et al. 2020)."""
+"""Contriever's queue of negatives (Izacard et al. 2022), with momentum contrast (He et al. 2020)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,15 +22,15 @@ _NO_PASSAGE = -1
 
 
 class Queue(nn.Module):
-    """Keep the vectors of the passages that came last, and the weights of the encoder that made them.
+    """The vectors of the most recent passages, and the weights of the encoder that computed them.
 
-    All of it are buffers, which checkpoints hold beside the weights that learn.
+    All attributes are buffers, so that checkpoints contain them as well as the weights that learn.
 
     Attributes:
-        vectors: shape (queue, dim); random ones of length 1 before the first passages, as in Contriever's release.
-        passages: of which passage each vector is, shape (queue,); -1 for a random one.
-        weights: the key encoder's, one after the other, shape (weights,).
-        pushed: how many vectors it has taken.
+        vectors: shape (queue, dim); at first, random vectors of length 1, as in Contriever's release.
+        passages: the passage of each vector, shape (queue,); -1 for a random one.
+        weights: the key encoder's weights end to end, shape (weights,).
+        pushed: how many vectors have been added so far.
     """
 
     vectors: Tensor
@@ -41,7 +41,7 @@ class Queue(nn.Module):
     def __init__(self, model: DualEncoder, train: MocoTrain) -> None:
         super().__init__()
         self.momentum = train.momentum
-        # train.seed is None in no plan
+        # a plan always sets train.seed
         generator = torch.Generator().manual_seed(train.seed or 0)
         start = torch.randn(train.queue, model.dimension, generator=generator)
         self.register_buffer("vectors", nn.functional.normalize(start, dim=1))
@@ -51,7 +51,7 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def follow(self, model: DualEncoder) -> None:
-        """Move the key encoder's weights towards the encoder's: θ_k ← m θ_k + (1 - m) θ_q; first they are its own."""
+        """Move the key encoder's weights towards the encoder's: θ_k ← m θ_k + (1 - m) θ_q; at first, copy them."""
         current = join_weights(model)
         if self.pushed == 0:
             self.weights = current
@@ -60,10 +60,10 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def push(self, vectors: Tensor, passages: Tensor) -> None:
-        """Put a batch's vectors in the place of the oldest ones; of a batch larger than the queue the last ones."""
+        """Replace the oldest vectors by a batch's; of a batch larger than the queue, only the last ones are kept."""
         size = len(self.vectors)
         vectors, passages = vectors[-size:], passages[-size:]
-        # A step fills the places behind those of the step before; behind the last place comes the first.
+        # A step fills the places after those of the step before; the first place follows the last.
         places = (int(self.pushed) + torch.arange(len(vectors), device=vectors.device)) % size
         self.vectors[places] = vectors.to(self.vectors)
         self.passages[places] = passages
@@ -71,12 +71,12 @@ class Queue(nn.Module):
 
 
 class Moco(Crop):
-    """-log( e^{s(a_i, b_i)} / (e^{s(a_i, b_i)} + Σ_k e^{s(a_i, b_k)}) ), b_k being the spans of a queue.
+    """-log( e^{s(a_i, b_i)} / (e^{s(a_i, b_i)} + Σ_k e^{s(a_i, b_k)}) ), where b_k are the spans of a queue.
 
-    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its queue, by momentum contrast (He et al. 2020 §3):
-    spans b of a passage pass an encoder whose weights follow the trained one's slowly and get no gradient; its vectors
-    of earlier steps, of all processes, are the negatives. A passage is not a negative of itself, which it is in the
-    release: in a collection that is smaller than the queue it would be again and again.
+    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its queue and momentum contrast (He et al. 2020 §3).
+    The spans b go through a key encoder, whose weights slowly follow the trained encoder's and get no gradient. Its
+    vectors of earlier steps, of all processes, are the negatives. A passage is not a negative of itself, unlike in
+    Contriever's release: in a collection smaller than the queue, that would happen again and again.
     """
 
     train: MocoTrain
@@ -95,7 +95,7 @@ class Moco(Crop):
         self.models["queue"] = self.queue
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. Given the queue, the loss falls apart per passage: a few are taken at a time, exactly."""
+        """See `Objective`. Given the queue, the loss is a sum over passages, which micro-batches compute exactly."""
         count = len(batch.queries)
         own = np.arange(count)[self.world.slice(count)]
         queries, passages = self.pair(self.tokens.passages.take(batch.queries), seeds)
@@ -123,7 +123,7 @@ class Moco(Crop):
         negatives = vectors @ self.queue.vectors.to(vectors).T / temperature
         is_own = rows[:, None] == self.queue.passages
         scores = torch.cat([positives, negatives.masked_fill(is_own, -torch.inf)], 1)
-        # the positive stands first
+        # the positive comes first
         return nn.functional.cross_entropy(
             scores, torch.zeros_like(rows, dtype=torch.int64), reduction="none"
         )
@@ -142,13 +142,13 @@ class Moco(Crop):
         return self.model.encode(side, texts, template, mode, MULTIPLE)
 
     def _split(self, texts: Ragged) -> list[Ids]:
-        """Return the rows of each micro-batch of texts; none of no texts."""
+        """Return the rows of each micro-batch of texts; an empty list if there are no texts."""
         lengths = np.diff(texts.offsets) + self.tokens.template.extra[0]
         return make_micro_batches(lengths, self.budget.micro_tokens, MULTIPLE, self.model.packed)
 
     @contextmanager
     def _key_weights(self) -> Iterator[None]:
-        """Give the encoder the key encoder's weights for a while."""
+        """Give the encoder the key encoder's weights within the context."""
         own = join_weights(self.model)
         put_weights(self.model, self.queue.weights)
         try:
@@ -158,7 +158,7 @@ class Moco(Crop):
 
 
 def join_weights(model: nn.Module) -> Tensor:
-    """Return a copy of a model's weights, one after the other, shape (weights,)."""
+    """Return a copy of a model's weights, end to end, shape (weights,)."""
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
@@ -166,8 +166,8 @@ def join_weights(model: nn.Module) -> Tensor:
 def put_weights(model: nn.Module, weights: Tensor) -> None:
     """Copy the weights that `join_weights` returned into a model.
 
-    `vector_to_parameters` would have parameters share the vector's memory, and keep their versions, by which oneDNN's
-    layouts of them are renewed.
+    `vector_to_parameters` is unsuitable: parameters would share the vector's memory, and their version counters, from
+    which oneDNN's cached layouts know that they have changed, would stay the same.
     """
     start = 0
     for weight in model.parameters():

@@ -1,6 +1,6 @@
-"""Objectives of pre-training over passages alone: their bases, masked language modelling, crops, RetroMAE, coCondenser.
+"""Objectives of pre-training on passages only: base classes, masked language modelling, crops, RetroMAE, coCondenser.
 
-The other modules of the package have one objective each.
+The other modules of the package contain one objective each.
 """
 
 from abc import ABC, abstractmethod
@@ -46,9 +46,9 @@ R = TypeVar("R", bound=RetroMaeTrain)
 
 
 class Contrast(ABC):
-    """Compute the dual encoder's loss of two texts that are made of each passage, one as query, the other as passage.
+    """The dual encoder's loss on two texts derived from each passage, one as the query, the other as the passage.
 
-    The encoder is both towers of `model`; no vocabulary is needed.
+    Both towers of `model` are the encoder; no vocabulary is needed.
     """
 
     hides_tokens: ClassVar[bool] = False
@@ -74,7 +74,7 @@ class Contrast(ABC):
         self.contrast = DualTrain(loss="listwise", in_batch=True, precision=train.precision)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. A passage that stands in the batch twice is not a negative of itself."""
+        """See `Objective`. A passage that occurs in the batch twice is not a negative of itself."""
         texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
         first, second = self.pair(texts, seeds)
         same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
@@ -86,15 +86,15 @@ class Contrast(ABC):
 
     @abstractmethod
     def pair(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, Ragged]:
-        """Return the query and the passage that are made of each text."""
+        """Return the queries and the passages that are derived from each text."""
 
 
 class Crop(Contrast):
-    """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
+    """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), where a_i and b_i are two random spans of passage i.
 
-    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
-    batch's other passages, of all processes, instead of a queue of earlier ones. A span is without
-    `deletion_probability` of its tokens, the paper's other augmentation.
+    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping. The negatives are the
+    batch's other passages, of all processes, instead of a queue of earlier ones. Each token of a span is deleted with
+    `deletion_probability`, the paper's other augmentation.
     """
 
     train: CropTrain
@@ -111,7 +111,7 @@ class Crop(Contrast):
 
 
 class Pretraining(ABC, Generic[T]):
-    """Train an encoder, both towers of `model`, by a head that predicts tokens; `vocabulary` says which may hide."""
+    """Train an encoder, both towers of `model`, by a head that predicts tokens; `vocabulary` hides tokens."""
 
     hides_tokens: ClassVar[bool] = True
     predicts_tokens: ClassVar[bool] = True
@@ -126,14 +126,14 @@ class Pretraining(ABC, Generic[T]):
         world: World,
     ) -> None:
         self.model, self.tokens, self.budget, self.world = model, tokens, budget, world
-        self.vocabulary: Vocabulary = vocabulary  # None where no token is hidden
+        self.vocabulary: Vocabulary = vocabulary  # None if the objective hides no tokens
         self.train: T = train
         self.encoder: Any = model.towers["passage"]
         self.head = LanguageHead(self.encoder)
         self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
 
     def further(self) -> dict[str, nn.Module]:
-        """Return the further modules that are trained and dropped afterwards, by name."""
+        """Return further modules by name, which are trained and then dropped."""
         return {}
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Pretraining(ABC, Generic[T]):
         return place_all(self.tokens.template.single_inputs(texts).to_tensors(MULTIPLE))
 
     def align(self, labels: Ragged, hidden: Tensor) -> Tensor:
-        """Labels where `hidden` has its tokens, shape (passages, length); `IGNORED` elsewhere."""
+        """Return labels at the positions of the tokens in `hidden`, shape (passages, length); `IGNORED` elsewhere."""
         at = align_labels(labels, len(self.tokens.template.single[0]), hidden.shape[1])
         return torch.from_numpy(at).to(hidden.device)
 
@@ -165,7 +165,8 @@ class Pretraining(ABC, Generic[T]):
     def embedder(self, objective: str) -> Any:
         """Return the encoder's embedding layer, positions included, for a decoder of the objective.
 
-        A `UserError` without positions, or where embeddings are not as wide as states.
+        Raises:
+            UserError: the encoder has no position embeddings, or its embeddings are not as wide as its states.
         """
         embeddings = getattr(self.encoder, "embeddings", None)
         if getattr(embeddings, "position_embeddings", None) is None:
@@ -184,9 +185,9 @@ class Pretraining(ABC, Generic[T]):
 
 
 class Separable(Pretraining[T]):
-    """Compute an objective whose loss falls apart per passage a few passages at a time, exactly."""
+    """An objective whose loss is a sum over passages: micro-batches compute it exactly."""
 
-    names: tuple[str, ...]  # of what is reported: the loss and, of several, its terms
+    names: tuple[str, ...]  # of the reported values: the loss and, if it has several terms, these
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`."""
@@ -207,20 +208,20 @@ class Separable(Pretraining[T]):
 
     @abstractmethod
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
-        """Return what is made of the whole batch's texts by chance, each with a row a text."""
+        """Return the random inputs and labels drawn from the whole batch's texts, each with one row per text."""
 
     @abstractmethod
     def terms(
         self, texts: Ragged, drawn: list[Ragged], places: Ids, seeds: Seeds
     ) -> dict[str, Tensor]:
-        """Return the loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
+        """Return the loss's terms by name, each a sum over some passages, whose positions in the batch are `places`."""
 
 
 class Masked(Separable[M]):
     """Hide a share of each passage's tokens, for objectives that predict them."""
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
-        """Return what the encoder sees, and the labels."""
+        """Return the encoder's input and the labels."""
         return self.vocabulary.hide(texts, self.train.mask_probability, make_generator(seeds))
 
 
@@ -244,16 +245,16 @@ class Mlm(Masked[Masking]):
 def views(
     lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]
 ) -> Ids:
-    """Draw what each position may look at: the position-specific mask of RetroMAE's enhanced decoding (Eq. 7).
+    """Draw which positions each position may attend to: the mask of RetroMAE's enhanced decoding (Eq. 7).
 
-    A token sees the passage's vector, which stands first, the special tokens, and a random `1 - share` of the other
-    tokens, drawn for it alone; never itself.
+    A token sees the passage's vector, which comes first, the special tokens, and a random share `1 - share` of the
+    other tokens, drawn separately for each token. It never sees itself.
 
     Args:
         lengths: tokens of each passage, shape (passages,).
-        share: of the other tokens, how many are hidden on average.
+        share: the share of the other tokens that is hidden on average.
     Returns:
-        Shape (passages, width, width): position, whether it sees another.
+        Shape (passages, width, width): whether a position (second axis) sees another (third).
     """
     before, after = map(len, template.single)
     visible = np.zeros((len(lengths), width, width), bool)
@@ -293,7 +294,7 @@ class EnhancedDecoding(Masked[R]):
         )
         tokens = self.embeddings(self.inputs(texts)["input_ids"])
         table = self.embeddings.position_embeddings
-        # as the RoBERTa family counts
+        # the RoBERTa family counts positions from padding_idx + 1
         first = 0 if table.padding_idx is None else table.padding_idx + 1
         positions = table.weight[first : first + width]
         decoded = self.decoder(vector + positions, torch.cat([vector, tokens[:, 1:]], 1), visible)
@@ -304,7 +305,7 @@ class EnhancedDecoding(Masked[R]):
         return terms | self.further_terms(hidden, texts)
 
     def further_terms(self, hidden: Tensor, texts: Ragged) -> dict[str, Tensor]:
-        """Return terms beside RetroMAE's, of the encoder's states of some passages."""
+        """Return terms in addition to RetroMAE's, from the encoder's states of some passages."""
         return {}
 
 
@@ -313,26 +314,26 @@ class RetroMae(EnhancedDecoding[RetroMaeTrain]):
 
     L_mlm: the encoder's own hidden tokens (`mask_probability`, 30 % in the paper's code). L_dec (Eq. 8): every token of
     the passage, predicted by one transformer layer A = softmax(Q Kᵀ / √d + M) V with queries from
-    H1 = [h + p_0, …, h + p_N] and keys and values from H2 = [h, e_1 + p_1, …, e_N + p_N] (Eqs. 4 to 7), where h is the
-    passage's vector, e are embeddings, p positions and M hides `decoder_mask_probability` of the tokens from each
-    position. As in the paper's code, e + p is what the encoder's embedding layer gives and both losses use one head.
-    Each is averaged over its tokens.
+    H1 = [h + p_0, …, h + p_N] and keys and values from H2 = [h, e_1 + p_1, …, e_N + p_N] (Eqs. 4 to 7). Here h is the
+    passage's vector, e are embeddings and p positions; M hides `decoder_mask_probability` of the tokens from each
+    position. As in the paper's code, e + p is the output of the encoder's embedding layer, and both losses use one
+    head. Each loss is averaged over its tokens.
     """
 
     name, names = "retromae", ("loss", "mlm", "decoder")
 
 
 def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
-    """-log( e^{⟨h, h'⟩} / Σ_{k≠h} e^{⟨h, h_k⟩} ), h' being the other span of h's passage.
+    """-log( e^{⟨h, h'⟩} / Σ_{k≠h} e^{⟨h, h_k⟩} ), where h' is the other span of h's passage.
 
-    coCondenser's loss (Gao & Callan 2022 §3.2): every other span of the batch is a negative. A passage that stands in
+    coCondenser's loss (Gao & Callan 2022 §3.2): every other span of the batch is a negative. A passage that occurs in
     the batch twice is not a negative of itself.
 
     Args:
-        scores: ⟨h, h_k⟩ of some spans (rows) against all of the batch, shape (spans, all spans); spans 2i and 2i + 1
-            are of the batch's passage i.
-        places: where the rows stand among all spans, shape (spans,).
-        passages: which passage each of all spans is cut from, shape (all spans,).
+        scores: ⟨h, h_k⟩ of some spans (rows) with all spans of the batch, shape (spans, all spans); spans 2i and 2i + 1
+            are cut from the batch's passage i.
+        places: the rows' positions among all spans, shape (spans,).
+        passages: the passage from which each of all spans is cut, shape (all spans,).
     Returns:
         Shape (spans,), in nats.
     """
@@ -347,7 +348,8 @@ def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
 class CondenserHead(nn.ModuleList):
     """Condenser's head: `head_layers` transformer layers over [h_late; early tokens] (Gao & Callan 2021).
 
-    A `UserError` where the early states are not of a layer before the last.
+    Raises:
+        UserError: the early states are not from a layer before the last.
     """
 
     def __init__(self, encoder: Any, train: CondenserTrain | CoCondenserTrain) -> None:
@@ -360,7 +362,7 @@ class CondenserHead(nn.ModuleList):
         self.early = early_layer
 
     def forward(self, vectors: Tensor, states: tuple[Tensor, ...], visible: Tensor) -> Tensor:
-        """Return the states that tokens are predicted from, shape (passages, length, dim).
+        """Return the states from which tokens are predicted, shape (passages, length, dim).
 
         Args:
             vectors: of each passage, shape (passages, dim).
@@ -377,20 +379,20 @@ class CondenserHead(nn.ModuleList):
 class CoCondenser(Pretraining[CoCondenserTrain]):
     """L = L_mlm + L_head + L_co (Gao & Callan 2022), averaged over both spans of each passage.
 
-    Each passage gives two random spans, a share of `mask_probability` of their tokens hidden. L_head is Condenser's
-    (Gao & Callan 2021): the hidden tokens, predicted by `head_layers` transformer layers over [h_late; early tokens],
-    the span's late vector and the token states after layer `skip_from` (None: half of the layers). L_mlm predicts them
-    from the late token states. L_co is `span_contrast` of the late vectors among all spans of the batch. Each of the
-    first two is averaged over a span's hidden tokens.
+    Two random spans are cut out of each passage, and `mask_probability` of their tokens is hidden. L_head is
+    Condenser's (Gao & Callan 2021): the hidden tokens, predicted by `head_layers` transformer layers over
+    [h_late; early tokens], the span's late vector and the token states after layer `skip_from` (None: half of the
+    layers). L_mlm: the same tokens, predicted from the late token states. L_mlm and L_head are averaged over a span's
+    hidden tokens. L_co is `span_contrast` of the late vectors among all spans of the batch.
     """
 
     def further(self) -> dict[str, nn.Module]:
-        """Condenser's head."""
+        """Return Condenser's head."""
         self.condenser = CondenserHead(self.encoder, self.train)
         return {"condenser": self.condenser}
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`. The contrast binds the spans together: their vectors meet in one loss, as in `Replayed`."""
+        """See `Objective`. The contrast needs the vectors of all spans in one loss; `Replayed` computes it in parts."""
         passages = np.repeat(batch.queries, 2)
         spans = crop(self.tokens.passages.take(passages), self.train, make_generator(seeds, 0))
         seen, labels = self.vocabulary.hide(

@@ -1,4 +1,4 @@
-"""The keys of encoders of source `pretrain`, and the parameters of the stages that make them."""
+"""The keys of encoders with source `pretrain`, and the parameters of the stages that train them."""
 
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -14,7 +14,7 @@ from tandem.stages.training import Learning
 
 
 class Pretrain(Optimisation):
-    """How an encoder is pre-trained: what all objectives share."""
+    """How an encoder is pre-trained: the keys that all objectives share."""
 
     passages_per_batch: int = Field(256, ge=2, description="passages per step, over all devices")
     lr: float = Field(1e-4, gt=0, description="peak learning rate")
@@ -38,7 +38,7 @@ class Spans(Pretrain):
 
 
 class CropTrain(Spans):
-    """Crops: two spans of a passage are near."""
+    """Crops: two spans of a passage are trained to be near."""
 
     deletion_probability: float = Field(
         0.0,
@@ -50,7 +50,7 @@ class CropTrain(Spans):
 
 
 class MocoTrain(CropTrain):
-    """Momentum contrast: two spans of a passage are near, and earlier passages' are far."""
+    """Momentum contrast: two spans of a passage are trained to be near, and spans of earlier passages to be far."""
 
     queue: int = Field(
         131072, ge=1, description="vectors of earlier passages that are the negatives"
@@ -59,7 +59,7 @@ class MocoTrain(CropTrain):
         0.9995,
         ge=0,
         lt=1,
-        description="share of their weights that the negatives' encoder keeps in a step",
+        description="share of its weights that the negatives' encoder keeps in a step",
     )
 
 
@@ -68,7 +68,7 @@ class Predicting(Pretrain):
 
     head: Literal["start", "random"] = Field(
         "start",
-        description="first weights of the head that predicts tokens: the start's own, where it has some, or random",
+        description="first weights of the head that predicts tokens: those of the start, if it has any, or random",
     )
 
 
@@ -100,7 +100,7 @@ class CondenserTrain(ShortHead):
 
 
 class TsdaeTrain(Predicting):
-    """TSDAE: the encoder as a decoder restores a passage from the vector of what is left of it."""
+    """TSDAE: the encoder, used as a decoder, restores a passage from the vector of its remaining tokens."""
 
     deletion_probability: float = Field(
         0.6, ge=0, lt=1, description="share of the tokens that are deleted"
@@ -108,7 +108,7 @@ class TsdaeTrain(Predicting):
 
 
 class IctTrain(Spans):
-    """The inverse cloze task: a span is near to the passage that it is cut out of."""
+    """The inverse cloze task: a span is trained to be near the passage from which it is cut."""
 
     crop_longest: float = Field(
         0.3, gt=0, le=1, description="largest share of a passage that a span has"
@@ -119,7 +119,7 @@ class IctTrain(Spans):
 
 
 class CotMaeTrain(Spans, Decoder):
-    """CoT-MAE: a shallow decoder restores a span from the vector of another one of its passage."""
+    """CoT-MAE: a shallow decoder restores a span from the vector of another span of the same passage."""
 
     mask_probability: float = Field(
         0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden"
@@ -158,7 +158,7 @@ class DupMaeTrain(RetroMaeTrain):
 
 
 class CoCondenserTrain(Spans, ShortHead):
-    """coCondenser: a short head restores tokens from the vector; spans of one passage are near."""
+    """coCondenser: a short head restores tokens from the vector; spans of one passage are trained to be near."""
 
 
 class NewEncoder(Section):
@@ -166,9 +166,7 @@ class NewEncoder(Section):
 
     vocabulary: int = Field(30000, ge=100, description="pieces of its WordPiece tokenizer")
     lowercase: bool = Field(True, description="texts are lowercased")
-    layers: int = Field(
-        2, ge=0, description="transformer layers; 0: static, a bag of words' vectors"
-    )
+    layers: int = Field(2, ge=0, description="transformer layers; 0: static, a bag of word vectors")
     hidden: int = Field(256, ge=1, description="dimension of the states")
     heads: int = Field(4, ge=1, description="attention heads")
     feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
@@ -176,17 +174,18 @@ class NewEncoder(Section):
 
 
 class PretrainedEncoder(NewEncoder, MadeEncoder):
-    """An encoder that the project pre-trains: what all objectives share.
+    """An encoder that the project pre-trains: the keys that all objectives share.
 
-    Where neither it nor `start` says how vectors are made, pooling is mean in crop, moco and mlm, and cls elsewhere.
-    They have length 1 in crop and moco alone, where the temperature is 0.05, and elsewhere 1.
+    If neither the entry nor `start` states how vectors are computed, pooling is mean for crop, moco and mlm, and cls
+    for the others. For crop and moco, vectors have length 1 and the temperature is 0.05; for the others, vectors are
+    not normalized and the temperature is 1.
     """
 
-    source: Literal["pretrain"] = Field(description="where it is from")
+    source: Literal["pretrain"] = Field(description="where the encoder comes from")
     dataset: DatasetRef | None = Field(
-        None, description="whose passages it learns from; null: the one that is searched"
+        None, description="whose passages it learns from; null: the dataset that is searched"
     )
-    if TYPE_CHECKING:  # fields of each class below, with values and keys of its own
+    if TYPE_CHECKING:  # fields of each class below, each with its own values and keys
         objective: Any
         train: Any
 
@@ -203,7 +202,7 @@ class PretrainedEncoder(NewEncoder, MadeEncoder):
 
 
 class UnitVectors:
-    """How vectors are made that learn by their cosines, where an entry does not say."""
+    """The defaults of encoders whose vectors learn by cosine similarity."""
 
     usual_pooling: ClassVar[Pooling] = "mean"
     usual_normalize: ClassVar[bool] = True
@@ -211,7 +210,7 @@ class UnitVectors:
 
 
 class CropEncoder(UnitVectors, PretrainedEncoder):
-    """An encoder that learns contrastively: two spans of a passage are near."""
+    """An encoder that learns contrastively that two spans of a passage are near."""
 
     objective: Literal["crop"] = Field(description="what is learned")
     train: CropTrain = Field(CropTrain(), description="how it learns")
@@ -289,7 +288,7 @@ class MocoEncoder(UnitVectors, PretrainedEncoder):
     train: MocoTrain = Field(MocoTrain(), description="how it learns")
 
 
-# Objective → the model of an entry, and how it learns: of every class above.
+# Objective → the model of its entry, and objective → the model of `train`, for every class above.
 PRETRAINING: dict[str, type[PretrainedEncoder]] = by_value(
     "objective", *PretrainedEncoder.__subclasses__()
 )
@@ -305,7 +304,7 @@ class VocabularyParams(NewEncoder, Params):
 
 
 class PretrainParams(Learning):
-    """Pre-training of an encoder from a corpus alone."""
+    """Pre-training of an encoder from a corpus only."""
 
     trains = PRETRAININGS
 

@@ -1,4 +1,4 @@
-"""Encoders of source `pretrain` as stages."""
+"""Plan the stages of encoders with source `pretrain`."""
 
 from tandem.config.representations import is_single
 from tandem.contrib.pretraining.options import NewEncoder, PretrainedEncoder
@@ -59,7 +59,7 @@ def _name_dataset(ctx: Context, name: str, entry: PretrainedEncoder) -> str:
 
 
 def _check_vectors(name: str, entry: PretrainedEncoder, vectors: Json) -> None:
-    """Refuse a start whose texts are anything but the single vectors that its last states are pooled to."""
+    """Refuse a start that represents a text by anything other than one vector pooled from its last states."""
     made = described_representation(vectors)
     where = f"encoders.{name}.start is {entry.start}"
     if not is_single(made):
@@ -74,7 +74,7 @@ def _check_vectors(name: str, entry: PretrainedEncoder, vectors: Json) -> None:
 
 
 def _check_skipping(ctx: Context, name: str, entry: PretrainedEncoder, start: Stage) -> None:
-    """Refuse a short head over the states of a layer that is not before the last, where the layers are known."""
+    """Refuse a short head over the states of a layer that is not before the last, if the number of layers is known."""
     early = getattr(entry.train, "skip_from", None)
     if early is None:
         return
@@ -87,9 +87,9 @@ def _check_skipping(ctx: Context, name: str, entry: PretrainedEncoder, start: St
 
 
 def _count_layers(ctx: Context, entry: PretrainedEncoder) -> int | None:
-    """Return the layers of an encoder made here.
+    """Return the number of layers of an encoder that the project trains from scratch.
 
-    None if it starts from a published one, which planning does not read.
+    None if it starts from a published encoder, which planning does not read.
     """
     if entry.start is None:
         return entry.layers

@@ -1,4 +1,4 @@
-"""Encoders of source `pretrain`, and the stages that make them."""
+"""Register encoders with source `pretrain`, and the stages that train them."""
 
 from tandem.config.encoders import EncoderSource, register_encoder_source
 from tandem.contrib.pretraining.options import (

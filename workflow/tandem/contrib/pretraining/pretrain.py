@@ -1,4 +1,4 @@
-"""Stage `pretrain`: an encoder that learns from a corpus alone."""
+"""Stage `pretrain`: train an encoder from a corpus only."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ from tandem.training.objectives import Objective
 from tandem.training.stage import start_towers, write_log
 
 PretrainJob = Job[PretrainParams]
-# A stage's `objective` → its class, by the model, its tokens, `train`, the vocabulary, a budget and the processes.
+# A stage's `objective` → its class, which takes the model, tokens, `train`, the vocabulary, the budget and the world.
 OBJECTIVES: dict[str, Any] = {
     "crop": Crop,
     "moco": Moco,
@@ -63,7 +63,7 @@ OBJECTIVES: dict[str, Any] = {
 def run(job: PretrainJob) -> None:
     """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`.
 
-    Heads are dropped, but for those of `mlm` and `lex_mae`, which sparse encoders start from.
+    Heads are dropped, except those of `mlm` and `lex_mae`, from which sparse encoders start.
     """
     with World.current().joined() as world:
         use_workers(job.execution.workers)
@@ -72,7 +72,7 @@ def run(job: PretrainJob) -> None:
         objective = build(job, tokens, budget, world)
         train = job.params.train
         shared = {name: getattr(train, name) for name in Optimisation.model_fields}
-        size = train.passages_per_batch  # a batch of passages is one of lists of one
+        size = train.passages_per_batch  # each passage is a list of one
         loop = Train.model_construct(**shared, queries_per_batch=size, list_size=1, choose="last")
         training = TrainingLoop(job, loop, objective, lists, None, world)
         state = training.run()
@@ -82,7 +82,7 @@ def run(job: PretrainJob) -> None:
 
 
 def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
-    """Return every passage as a list of its own: query and only passage, the query without tokens."""
+    """Return every passage as a list of its own: the list's query, without tokens, and its only passage."""
     rows, nothing = np.arange(len(tokens.passages)), np.empty(0, np.int64)
     empty = Ragged(nothing, np.broadcast_to(np.int64(0), len(rows) + 1))
     lists = Lists(rows, np.arange(len(rows) + 1), np.ones(len(rows), np.int8), rows)
@@ -111,7 +111,7 @@ def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Obj
         )
     set_dropout(objective.models, train.dropout)
     objective.models.to(device())
-    # what is predicted stands in a grid
+    # objectives that predict tokens need the states in a padded grid
     execution = (
         Execution(attention="padded", compile="never") if kind.predicts_tokens else job.execution
     )

@@ -15,9 +15,12 @@ from tandem.training.forward import Seeds
 
 
 def make_decoder(encoder: Any) -> Any:
-    """Return a decoder of an encoder's family that shares the encoder's weights and also attends to given states.
+    """Return a decoder of an encoder's family that shares the encoder's weights and also attends to other states.
 
-    The weights that attend to them are its own, and random. A `UserError` for a family without a decoder.
+    The weights of this cross-attention are the decoder's own, and random.
+
+    Raises:
+        UserError: the family has no decoder.
     """
     from transformers import AutoModel
 
@@ -44,9 +47,9 @@ class Tsdae(Separable[TsdaeTrain]):
     """-log p(x_t | h(x̃), x_1 … x_{t-1}), averaged over the tokens of a passage x.
 
     The denoising auto-encoder of Wang, Reimers and Gurevych (2021, Eq. 1): x̃ is x without `deletion_probability` of
-    its tokens, h its vector, and a decoder restores x from left to right, by softmax(E · head(state)) with E the
-    encoder's embeddings. The decoder has the encoder's layers and shares their weights; every layer attends to h, its
-    only key there, by a part of its own (§3.1). A first token without another one before it is predicted from h.
+    its tokens, h is its vector, and a decoder restores x from left to right, by softmax(E · head(state)) with E the
+    encoder's embeddings. The decoder has the encoder's layers and shares their weights; in addition, every layer has a
+    cross-attention of its own, whose only key is h (§3.1). A first token with no token before it is predicted from h.
     """
 
     names = ("loss",)
@@ -58,7 +61,7 @@ class Tsdae(Separable[TsdaeTrain]):
         return {"decoder": self.decoder}
 
     def draw(self, texts: Ragged, seeds: Seeds) -> tuple[Ragged, ...]:
-        """Return the texts without what is deleted."""
+        """Return the texts without the deleted tokens."""
         return (delete_tokens(texts, self.train.deletion_probability, make_generator(seeds)),)
 
     def terms(
@@ -70,6 +73,6 @@ class Tsdae(Separable[TsdaeTrain]):
         vector = self.vector(self.encoder(**inputs).last_hidden_state, inputs)
         complete = self.inputs(texts)
         states = self.decoder(**complete, encoder_hidden_states=vector).last_hidden_state
-        # a state predicts the token behind it
+        # a state predicts the next token
         before = torch.cat([vector.to(states.dtype), states[:, :-1]], 1)
         return {"restored": self.predict(before, texts).sum()}

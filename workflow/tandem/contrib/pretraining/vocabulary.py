@@ -1,8 +1,8 @@
 """Stage `vocabulary`: an untrained encoder with a tokenizer learned from a corpus.
 
-The tokenizer is BERT's (Devlin et al. 2019): controls cleaned, Chinese characters stand alone, punctuation splits,
-WordPiece below. Accents are kept: stripping them, as BERT does where it lowers the case, damages scripts whose vowels
-are combining marks.
+The tokenizer is BERT's (Devlin et al. 2019): control characters are removed, Chinese characters and punctuation are
+separate tokens, and words are split by WordPiece. Accents are kept: BERT strips them when it lowers the case, which
+damages scripts whose vowels are combining marks.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ from tandem.store.job import Job, writing
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # begins a piece that continues a word
-LEAST = 2  # a character or a pair of pieces that occurs less often is not a piece
+LEAST = 2  # a character or a pair of pieces that occurs less often does not become a piece
 Texts = Callable[[], Iterator[str]]
 
 
 def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
-    """Learn WordPiece from texts: the pieces in the order of their ids, the same in every run.
+    """Learn WordPiece from texts; return the pieces in the order of their ids, the same in every run.
 
-    The library numbers the characters inside words as a hash map happens to yield them, and breaks ties of counts by
-    these numbers. So a first pass counts the characters and finds those inside words; the second learns with all of
-    them numbered beforehand.
+    The library numbers the characters inside words in the arbitrary order of a hash map, and breaks ties of counts by
+    these numbers. So a first pass counts the characters and finds those inside words; the second pass learns with all
+    of them numbered beforehand.
 
     Args:
-        texts: yields the texts anew at each call; none is held in memory.
-        size: pieces, special tokens included; fewer from a small corpus. At most half are characters.
+        texts: yields the texts anew at each call; they are not held in memory.
+        size: number of pieces, special tokens included; a small corpus has fewer. At most half are characters.
     """
     normal, seen = BertNormalizer(lowercase=lowercase, strip_accents=False), Counter[str]()
 
@@ -82,10 +82,10 @@ def _learn(
 
 
 def untrained(params: VocabularyParams, vocabulary: int) -> Any:
-    """Make a BERT with random weights; without layers close to a bag of words' vectors.
+    """Return a BERT with random weights; without layers, it is close to a bag of word vectors.
 
-    Its layer norm would give every word the same length, and a mean over them cannot weigh words: a large epsilon makes
-    it nearly linear. Position and segment vectors start at zero.
+    Without layers, a layer norm would give every word's vector the same length, so that their mean could not weigh
+    words: a large epsilon makes it nearly linear. Position and segment vectors then start at zero.
     """
     config = BertConfig(
         vocab_size=vocabulary,

@@ -1,4 +1,4 @@
-"""Released runs as artifacts (stage `imported`), by another rule for ties than ours where their numbers need it."""
+"""Import released runs as artifacts (stage `imported`), with another rule for ties than ours if they need it."""
 
 from array import array
 from collections import Counter
@@ -37,14 +37,14 @@ _Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
 
 def run_imported(job: Job[ImportedParams]) -> None:
-    """Write the run in the file that `path` of `job.execution` names, for the input `dataset`.
+    """Write the run from the file `job.execution.path` for the input `dataset`.
 
-    Dropped and counted: queries that the split lacks, and a passage's later mentions for a query. Passages that the
-    corpus lacks are counted too; they keep their ranks, as in trec_eval (`AbsentLines`).
+    Queries that the split lacks, and repeated mentions of a passage for a query, are dropped and counted. Passages that
+    the corpus lacks are counted, too; they keep their ranks, as in trec_eval (`AbsentLines`).
 
     Raises:
-        UserError: a malformed line, a query whose lines are not together, no line about a passage of the corpus, or a
-            file that has changed since the stage was planned.
+        UserError: a line is malformed, a query's lines are not consecutive, no line names a passage of the corpus, or
+            the file has changed since the stage was planned.
     """
     params = job.params
     path = Path(str(job.execution.path))
@@ -89,9 +89,10 @@ def _rank_lines(
     dropped: Counter[str],
     progress: Progress,
 ) -> Iterator[_Ranking]:
-    """Yield the best `depth` lines of each query of the split, a passage at its best place; counts what is `dropped`.
+    """Yield the best `depth` lines of each query of the split, each passage at its best place.
 
-    Passages that the corpus lacks are among them, and counted as `_UNKNOWN_PASSAGE`.
+    Dropped lines are counted in `dropped`. Passages that the corpus lacks are yielded, and counted as
+    `_UNKNOWN_PASSAGE`.
     """
     done: set[str] = set()
     for query, group in groupby(lines, key=itemgetter(0)):
@@ -111,21 +112,22 @@ def _rank_lines(
             best.setdefault(doc, score)
         dropped[_UNKNOWN_PASSAGE] += int((docs.rows(list(best), missing_ok=True) < 0).sum())
         dropped[_REPEATED] += len(scored) - len(best)
-        # equal scores are common, an equal rank says that the order was lost
+        # equal scores are common, but equal ranks mean that the order was lost
         if params.format == "ranks":
             dropped[_TIED] += len(best) - len(set(best.values()))
         progress.add(1)
-        top = list(lower_ties(best.items()))[: params.depth]  # no tie is left to break otherwise
+        top = list(lower_ties(best.items()))[: params.depth]  # without ties, the order stays
         yield query, [doc for doc, _ in top], [score for _, score in top]
 
 
 def read_margin_mse(path: Path) -> Iterator[RunLine]:
     """Yield the pairs of triples as a run of the teacher that scored them: Margin-MSE (Hofstätter et al. 2020).
 
-    A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, by tabs, in any order. A pair on
-    several lines has the score of the first. The pairs of a query come together, queries as they first appear.
+    A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, separated by tabs; lines may be
+    in any order. A pair on several lines has the score of the first. The pairs of a query are yielded together, queries
+    in the order of their first occurrence.
 
-    Memory: about 30 bytes a line, and the ids once.
+    Memory: about 30 bytes per line, and each id once.
     """
     queries: dict[str, int] = {}
     passages: dict[str, int] = {}
@@ -133,7 +135,7 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
     scores = array("d")
     positives: set[int] = set()
     for query, positive, positive_score, negative, negative_score in read_triples(path):
-        # A pair's key: the number of its query in the upper 32 bits, that of its passage in the lower ones.
+        # A pair's key: its query's number in the upper 32 bits, its passage's number in the lower 32 bits.
         query_key = queries.setdefault(query, len(queries)) << 32
         for doc, score in ((positive, positive_score), (negative, negative_score)):
             key = query_key | passages.setdefault(doc, len(passages))
@@ -141,7 +143,7 @@ def read_margin_mse(path: Path) -> Iterator[RunLine]:
                 keys.append(key)
                 scores.append(score)
             if doc is positive:
-                positives.add(key)  # it stands on every line of its query
+                positives.add(key)  # stored only once: a positive is on every line of its query
 
     pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
     all_scores = np.frombuffer(scores)

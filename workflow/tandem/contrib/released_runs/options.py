@@ -1,4 +1,4 @@
-"""Released runs, and runs that stages of plugins write: the keys of `runs`, and the parameters of their stage."""
+"""Options of released runs and of runs that stages of plugins write (`runs`), and the parameters of their stage."""
 
 from typing import Any, Literal, Self
 
@@ -11,9 +11,10 @@ from tandem.stages.base import Params, Planned
 
 
 class ImportedRun(OnSplits):
-    """A run that others released, or that a stage of one's own writes: an entry of `runs`.
+    """A run that others released, or that a stage of your own writes: an entry of `runs`.
 
-    Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
+    In files of ranks and margin_mse, tabs separate columns. The former has query, passage, rank[, score]; the latter
+    has two scores, query, positive, negative.
     """
 
     paths: dict[str, str] = Field({}, description="split → file")
@@ -24,11 +25,11 @@ class ImportedRun(OnSplits):
         None, description="of `stage`: the run that is its input `run`; null: none"
     )
     params: dict[str, Any] = Field(
-        {}, description="of `stage`: its own parameters, beside `split` and `depth`"
+        {}, description="of `stage`: its own parameters, in addition to `split` and `depth`"
     )
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
     ties: Ties = Field(
-        "doc_id", description="first of a tie: the lower id, or as trec_eval the higher"
+        "doc_id", description="first of a tie: the lower id, or the higher one as in trec_eval"
     )
 
     @model_validator(mode="after")
@@ -40,7 +41,7 @@ class ImportedRun(OnSplits):
         else:
             others, whose = {"of", "params"}, "of a stage, but this run has files"
         for key in sorted(others):
-            # A bundle's configuration has all keys, those that nobody set as well.
+            # A bundle's configuration has all keys, also those that nobody has set.
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise problem(f".{key} is {whose}; leave it out")
         return self
@@ -56,10 +57,10 @@ class ImportedParams(Params):
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
     ties: Ties = Field("doc_id", description="which of tied passages is first")
     split: str = Field("test", description="whose queries")
-    depth: int = Field(1000, ge=1, description="passages kept of a query")
+    depth: int = Field(1000, ge=1, description="passages kept per query")
     fingerprint: str | None = Field(None, description="of the file")
 
 
 def has_ranks_alone(stage: Planned) -> bool:
-    """Return whether a stage takes over a file whose scores are minus the ranks."""
+    """Return whether a stage imports a file of ranks, whose scores are minus the ranks."""
     return bool(stage.values["format"] == "ranks")

@@ -1,4 +1,4 @@
-"""The entries of `runs`: files that somebody released, and runs that a stage of a plugin writes."""
+"""Plan the entries of `runs`: released files, and runs that a stage of a plugin writes."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def plan_entry_of_runs(ctx: Context, name: str, split: str, where: str, data: st
 
 
 def import_run(ctx: Context, name: str, split: str, data: str) -> Stage:
-    """Plan the stage that takes over a released run."""
+    """Plan the stage that imports a released run."""
     entry = _find_entry(ctx, name)
     at = f"runs.{name}.paths.{split}"
     path = Path(entry.paths.get(split, ""))

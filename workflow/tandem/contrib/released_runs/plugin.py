@@ -1,4 +1,4 @@
-"""The key `runs`, the stage that takes over a released run, and lines of passages that the corpus lacks."""
+"""Register the key `runs`, the stage that imports a released run, and lines of passages that the corpus lacks."""
 
 from tandem.config.settings import register_section
 from tandem.contrib.released_runs.options import ImportedParams, ImportedRun, has_ranks_alone

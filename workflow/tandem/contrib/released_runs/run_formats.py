@@ -1,4 +1,4 @@
-"""The formats of released runs. Planning looks at their beginnings: nothing here imports numpy."""
+"""The formats of released runs. Planning reads the beginnings of files, so that nothing here imports numpy."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ _TRIPLE = "positive's score, negative's score, query id, positive's id, negative
 
 
 def read_trec_run(path: Path) -> Iterator[RunLine]:
-    """Yield the lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
+    """Yield the lines `query Q0 passage rank score tag` of a run in TREC's format; the score determines the order."""
     numbered = iterate_lines(path)
     for number, line in numbered:
         where = f"{path}:{number}"
@@ -27,9 +27,9 @@ def read_trec_run(path: Path) -> Iterator[RunLine]:
 
 
 def read_ranks(path: Path) -> Iterator[RunLine]:
-    """Yield the lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
+    """Yield the lines `query`, `passage`, `rank` and perhaps `score`, by tabs: the format of MS MARCO and RocketQA.
 
-    Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
+    Their reference scripts measure by rank, which equal scores would change, so that the score becomes minus the rank.
     """
     for where, columns in read_fields(path, "query id, passage id, rank and perhaps score", 3, 4):
         if len(columns) == 4:
@@ -38,7 +38,7 @@ def read_ranks(path: Path) -> Iterator[RunLine]:
 
 
 def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
-    """Yield (query, positive, its score, negative, its score) of triples with a teacher's scores, see `_TRIPLE`."""
+    """Yield (query, positive, its score, negative, its score) of triples with a teacher's scores; see `_TRIPLE`."""
     for where, (positive_score, negative_score, query, positive, negative) in read_fields(
         path, _TRIPLE, 5
     ):
@@ -46,7 +46,7 @@ def read_triples(path: Path) -> Iterator[tuple[str, str, float, str, float]]:
         yield query, positive, scores[0], negative, scores[1]
 
 
-# What reads the lines of each format.
+# format → the function that reads its lines
 RUN_FORMATS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "trec": read_trec_run,
     "ranks": read_ranks,
@@ -55,6 +55,6 @@ RUN_FORMATS: dict[str, Callable[[Path], Iterator[Any]]] = {
 
 
 def check_run(path: Path, kind: str) -> None:
-    """Refuse a file without a line, or whose first one is not of its format; no more is read."""
+    """Refuse a file without a line, or whose first line does not have the format; further lines are not read."""
     if next(RUN_FORMATS[kind](path), None) is None:
         raise UserError(f"{path}: the run is empty; at least one line is needed")

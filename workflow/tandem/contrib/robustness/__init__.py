@@ -1,1 +1,1 @@
-"""Queries with typos, in capitals or in another order of words, and runs on them."""
+"""Queries with typos, in capitals or with their words in another order, and runs on these queries."""

@@ -1,7 +1,6 @@
-"""Broken queries: one typo in some words, another case, another order of the words.
+"""Broken queries: one typo in some words, capitals, or another order of the words.
 
-What becomes of a query follows from a seed, the kind and the query's id alone, whatever the order or the number of
-queries.
+The change of a query depends only on a seed, the kind and the query's id, not on the order or the number of queries.
 """
 
 import hashlib
@@ -10,9 +9,9 @@ import re
 from collections.abc import Callable
 
 _LETTERS = re.compile(r"[^\W\d_]+")  # letters of any script
-# letters of a word that gets a typo, if any is as long: short words are mostly function words
+# least number of letters of a word that gets a typo, if any word is that long: short words are mostly function words
 FEWEST_LETTERS = 4
-# of a US keyboard, each half a key right of the one above
+# rows of a US keyboard; each is half a key further right than the row above
 _KEYBOARD_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
@@ -24,7 +23,8 @@ def find_neighbours() -> dict[str, str]:
             places[letter] = row, column
     neighbours = {}
     for letter, (row, column) in places.items():
-        # In the row above the keys at the same place and to the right touch it, in the row below those to the left.
+        # A key touches those at the same place and to the right in the row above, and at the same place and to the left
+        # in the row below.
         above = [(row - 1, column), (row - 1, column + 1)]
         beside = [(row, column - 1), (row, column + 1)]
         below = [(row + 1, column - 1), (row + 1, column)]
@@ -37,7 +37,7 @@ NEIGHBOURS = find_neighbours()
 
 
 def replace_letter(word: str, draw: random.Random) -> str:
-    """Return a word with one letter in place of a neighbour on the keyboard; a word without such letters as it is."""
+    """Return a word with one letter replaced by a neighbour on the keyboard; a word without such letters as it is."""
     places = [place for place, letter in enumerate(word) if letter.lower() in NEIGHBOURS]
     if not places:
         return word
@@ -49,7 +49,7 @@ def replace_letter(word: str, draw: random.Random) -> str:
 
 
 def swap_letters(word: str, draw: random.Random) -> str:
-    """Return a word with two different neighbouring letters swapped; a word without such letters as it is."""
+    """Return a word with two different adjacent letters swapped; a word without such letters is unchanged."""
     places = [place for place in range(len(word) - 1) if word[place] != word[place + 1]]
     if not places:
         return word
@@ -60,7 +60,7 @@ def swap_letters(word: str, draw: random.Random) -> str:
 
 
 def drop_letter(word: str, draw: random.Random) -> str:
-    """Return a word without one of its letters; a word of one letter as it is."""
+    """Return a word without one of its letters; a word of one letter is unchanged."""
     if len(word) < 2:
         return word
     place = draw.randrange(len(word))
@@ -68,7 +68,7 @@ def drop_letter(word: str, draw: random.Random) -> str:
 
 
 def repeat_letter(word: str, draw: random.Random) -> str:
-    """Return a word with one of its letters twice."""
+    """Return a word with one of its letters doubled."""
     place = draw.randrange(len(word))
     return word[:place] + word[place] + word[place:]
 
@@ -82,11 +82,11 @@ TYPOS: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
-    """Return a text with a typo in `count` of its words, or in all that there are; what is not a word stays."""
+    """Return a text with a typo in `count` of its words, or in all if it has fewer; the rest is unchanged."""
     words = list(_LETTERS.finditer(text))
     long = [word for word in words if len(word[0]) >= FEWEST_LETTERS] or words
     chosen = draw.sample(long, min(count, len(long)))
-    # From the end: earlier places stay as they are.
+    # from the end, so that the positions of earlier words stay valid
     for word in sorted(chosen, key=lambda word: -word.start()):
         broken = TYPOS[kind](word[0], draw)
         text = text[: word.start()] + broken + text[word.end() :]
@@ -94,7 +94,7 @@ def break_words(text: str, kind: str, count: int, draw: random.Random) -> str:
 
 
 def shuffle_words(text: str, draw: random.Random) -> str:
-    """Return a text with its words, as spaces part them, in another order; one of equal words alone as it is."""
+    """Return a text with its words, split at spaces, in another order; a text of equal words keeps its order."""
     words = text.split()
     shuffled = draw.sample(words, len(words))
     while shuffled == words and len(set(words)) > 1:
@@ -106,7 +106,8 @@ def perturb(text: str, kind: str, query: str, seed: int, words: int = 1) -> str:
     """Return a query's text with one kind of fault.
 
     Args:
-        kind: `keyboard`, `swap`, `drop`, `double`: a typo in so many `words`; `case`: capitals; `order`: of its words.
+        kind: `keyboard`, `swap`, `drop`, `double`: a typo in `words` words; `case`: capitals; `order`: another order of
+            its words.
         query: its id.
     """
     if kind == "case":
@@ -119,5 +120,5 @@ def perturb(text: str, kind: str, query: str, seed: int, words: int = 1) -> str:
 
 
 def name_copy(kind: str, query: str) -> str:
-    """Return the id of a query's copy, in which something of a kind is changed."""
+    """Return the id of a query's copy that is broken by a kind of fault."""
     return f"{kind}.{query}"

@@ -13,7 +13,7 @@ from tandem.extras.derived import DerivedSource
 
 
 class PerturbedEntry(Perturbed):
-    """Say, too, whether the passage of a query's id is no result of its copies."""
+    """`Perturbed`, and whether the passage with a query's id is excluded from the results of its copies."""
 
     excludes_own: bool = Field(False, description="as `ignore_identical_ids` of the dataset")
 
@@ -22,8 +22,8 @@ class PerturbedEntry(Perturbed):
 class PerturbedSource(DerivedSource):
     """Add to the dataset of the input `of` a split `<split>_<kind>` for each kind of broken queries.
 
-    A broken copy of query q is named `<kind>.q` and has q's judgements and answers. Where no query's own passage is a
-    result, the passage q is `EXCLUDED` for it: their ids differ.
+    A broken copy of query q is named `<kind>.q` and has q's judgements and answers. With `excludes_own`, the passage q
+    is `EXCLUDED` for the copy, since their ids differ.
     """
 
     def __init__(self, job: DatasetJob, entry: PerturbedEntry) -> None:
@@ -65,7 +65,7 @@ class PerturbedSource(DerivedSource):
 
     @cached_property
     def _own_passages(self) -> set[str]:
-        """Return the queries of `split` that are passages, too; none where these may be results."""
+        """Return the queries of `split` that are also passages; none if a query's own passage may be a result."""
         if not self._entry.excludes_own:
             return set()
         return self.find_own_passages(self._entry.split, (doc for doc, *_ in self.read_corpus()))

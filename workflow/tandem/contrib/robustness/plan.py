@@ -1,4 +1,4 @@
-"""Runs on broken queries, made into runs on the queries that they were; what self-teaching is trained on."""
+"""Plan runs on broken queries that are turned into runs on the original queries; check self-teaching's dataset."""
 
 from tandem.config.models import DualModel, ModelEntry
 from tandem.contrib.robustness.options import Perturbed, PerturbedRun
@@ -28,7 +28,7 @@ def plan_perturbed(ctx: Context, name: str, entry: Perturbed) -> Stage:
 
 @plans_run("perturbed")
 def plan_perturbed_run(ctx: Context, name: str, split: str, where: str, data: str) -> Stage:
-    """Plan a run on broken queries as one on the queries that they were."""
+    """Plan a run on broken queries that is turned into a run on the original queries."""
     entry = _find_entry(ctx, name)
     at = f"perturbed.{name}"
     broken = ctx.dataset_entry(entry.dataset, f"{at}.dataset")
@@ -69,7 +69,7 @@ def check_perturbed_run(ctx: Context, name: str) -> None:
     broken = ctx.dataset_entry(dataset_name)
     data = getattr(broken, "of", dataset_name)
     split = getattr(broken, "split", "test")
-    dataset(ctx, dataset_name)  # refuses a split that there is not
+    dataset(ctx, dataset_name)  # refuses a split that does not exist
     run(ctx, name, split, f"perturbed.{name}", data)
 
 

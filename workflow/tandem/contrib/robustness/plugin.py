@@ -1,4 +1,4 @@
-"""Datasets of source `perturbed`, entries of `perturbed`, the stage that restores a run's queries, self-teaching."""
+"""Register the source and the section `perturbed`, the stage that restores a run's queries, and self-teaching."""
 
 from tandem.config.datasets import register_source
 from tandem.config.settings import register_section

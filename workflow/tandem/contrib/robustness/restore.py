@@ -1,6 +1,6 @@
-"""Stage `restore_queries`: a run on broken queries under the names of the queries that they were.
+"""Stage `restore_queries`: write a run on broken queries under the names of the original queries.
 
-So it is scored beside runs on the queries as they were asked, query by query.
+It can then be compared with runs on the original queries, query by query.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from tandem.store.job import Job, writing
 
 
 def run(job: Job[RestoreQueriesParams]) -> None:
-    """Write the run of the input `run`, which is over `perturbed`, as one over `dataset`.
+    """Write the input `run`, which is over `perturbed`, as a run over `dataset`.
 
     Raises:
-        UserError: `perturbed` is made of another dataset, or the run is on other queries.
+        UserError: `perturbed` was made from another dataset, or the run is on other queries.
     """
     perturbed = job.inputs["perturbed"]
     dataset = job.inputs["dataset"]
@@ -33,7 +33,7 @@ def run(job: Job[RestoreQueriesParams]) -> None:
     before = name_copy(job.params.kind, "")
 
     def restored(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
-        """Yield (query, documents, scores) of each query, by the name that it has unbroken."""
+        """Yield (query, documents, scores) of each query under its original name."""
         for query, docs, scores in iter_run(job.inputs["run"], perturbed):
             if not query.startswith(before):
                 raise UserError(

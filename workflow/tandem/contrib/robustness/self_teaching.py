@@ -1,4 +1,4 @@
-"""Self-teaching: a dual encoder ranks for a broken query as it does for the query."""
+"""Self-teaching: a dual encoder learns to rank for a broken query as it does for the original query."""
 
 import numpy as np
 import torch
@@ -19,17 +19,17 @@ from tandem.training.objectives.dual import DualObjective
 
 
 class BrokenQueries:
-    """Find the broken copies of queries that self-teaching learns from, and draw one at each visit.
+    """The broken copies of queries from which self-teaching learns; one is drawn at each visit.
 
     Args:
-        rows: of each query, the rows of its copies, one a kind, -1 where it has none, shape (queries, kinds).
+        rows: the rows of each query's copies, one for each kind, -1 if it has none; shape (queries, kinds).
     """
 
     def __init__(self, rows: Ids) -> None:
         self.rows = rows
 
     def draw(self, queries: Ids, seeds: Seeds) -> Ids:
-        """Return the row of a broken copy of each query, the same in whatever process; shape (queries,)."""
+        """Return the row of a broken copy of each query, the same in every process; shape (queries,)."""
         copies = self.rows[queries]
         if (copies < 0).any():
             raise ValueError("a query that is trained on has no broken copy")
@@ -47,10 +47,10 @@ class BrokenQueries:
         passages: Tensor,
         own: Batch,
     ) -> Tensor:
-        """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))), q' a broken copy of q, summed over queries.
+        """weight · KL(softmax(s(q, ·) / T) ‖ softmax(s(q', ·))) for a broken copy q' of q, summed over queries.
 
         Self-teaching (Zhuang and Zuccon 2022): the query's scores are the teacher's and have no gradient. The passages
-        are those of the whole batch, in batch, else the query's own list.
+        are those of the whole batch with `in_batch`, else the query's own list.
         """
         params = objective.train.self_teaching
         assert params is not None
@@ -68,7 +68,7 @@ class BrokenQueries:
 
 
 def find_broken_queries(job: Job[ModelParams], train: DualTrain) -> BrokenQueries:
-    """Return where the broken copies of the training queries stand."""
+    """Return the rows of the broken copies of the training queries."""
     assert train.self_teaching is not None
     collection = Collection(job.inputs["dataset"])
     queries = index_queries(collection)

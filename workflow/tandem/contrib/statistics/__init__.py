@@ -1,1 +1,1 @@
-"""The papers' tables of datasets: what they print beside what artifacts count."""
+"""The papers' tables of datasets: their printed numbers next to the numbers that artifacts count."""

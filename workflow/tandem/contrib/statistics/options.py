@@ -16,14 +16,14 @@ class StatisticsPaper(Section):
 
 
 class Quantity(Section):
-    """What is counted."""
+    """A quantity that is counted."""
 
-    split: str = Field(description="of which split; all: of the passages")
+    split: str = Field(description="the split that is counted; all: the passages")
     quantity: str = Field(description="queries, labels, passages, …")
 
 
 class CountedDataset(Section):
-    """The datasets that a printed name stands for; none if the catalogue has none."""
+    """The datasets to which a printed name refers; none if the catalogue has none."""
 
     datasets: Items[str] = Field((), description="their counts are added up")
     splits: dict[str, str] = Field(
@@ -65,7 +65,7 @@ class StatisticsLayout(Section):
     title: str = Field(description="heading")
     note: str = Field("", description="text below the table")
     paper: StatisticsPaper = Field(description="the paper that prints it")
-    quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
+    quantities: Items[Quantity] = Field((), description="shown even if they are not printed")
     datasets: CountedDatasets = Field(
         description="printed name → dataset, datasets, {dataset, splits}, or null: none"
     )

@@ -1,4 +1,4 @@
-"""The datasets of statistics tables as stages."""
+"""Plan the stages of the datasets of statistics tables."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -30,7 +30,7 @@ class StatisticsView(View):
         catalogue = plan.settings.model_dump(mode="json", exclude_unset=True, include={"datasets"})[
             "datasets"
         ]
-        # Looked at when one is needed, since looking for downloads takes a second.
+        # evaluated only when a table is needed, since looking for downloads takes a second
         self.counted = cache(
             lambda table: count_datasets(self.layouts[table], plan.planner, catalogue)
         )
@@ -52,12 +52,12 @@ class StatisticsView(View):
         return [partial(self.counted, table) for table in self.layouts]
 
     def file_of(self, table: str) -> str:
-        """Return the file of a table that programs read."""
+        """Return the CSV file of a table."""
         return f"{self.plan.views}/statistics/{table}.csv"
 
 
 class StatisticsDatasets(NamedTuple):
-    """Hold the stages of one statistics table's datasets on this machine, and why others are not counted."""
+    """The stages of a statistics table's datasets on this machine, and the reasons why others are not counted."""
 
     stages: dict[str, Stage]
     absent: dict[str, str]
@@ -65,7 +65,7 @@ class StatisticsDatasets(NamedTuple):
 
 def count_datasets(layout: Path, planner: Planner, catalogue: Raw) -> StatisticsDatasets:
     """Return the datasets of a table that can be counted without a download, and why the others cannot."""
-    # what downloads files takes a quarter of a second to import, which other targets need not wait for
+    # the code for downloads takes a quarter of a second to import; other targets need not wait for it
     from tandem.extras.catalogue import locate_datasets, read_entries
 
     named = [

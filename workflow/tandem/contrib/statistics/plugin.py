@@ -1,4 +1,4 @@
-"""The command `statistics`, and the layouts that it reads."""
+"""Register the command `statistics`, and the layouts that it reads."""
 
 from tandem.commands import STEPS, Command, register_command
 from tandem.config.table_layouts import LAYOUT_FILES

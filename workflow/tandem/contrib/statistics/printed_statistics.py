@@ -1,4 +1,4 @@
-"""The command `statistics`: what papers print about datasets beside what their artifacts count."""
+"""The command `statistics`: the papers' numbers about datasets next to the numbers that artifacts count."""
 
 import json
 import re
@@ -24,9 +24,10 @@ Statistics = dict[str, Any]  # statistics.json of a dataset
 
 
 class PrintedNumber(NamedTuple):
-    """Describe a line of config/statistics/printed.csv: what a paper prints about a dataset, `value` empty if nothing.
+    """A line of config/statistics/printed.csv: a number that a paper prints about a dataset.
 
-    `split` may be several joined by `+`, or `all`; `note` begins with `wrong: ` if the number is known to be wrong.
+    `value` is empty if the paper prints none. `split` is a split, several joined by `+`, or `all`. `note` begins with
+    `wrong: ` if the number is known to be wrong.
     """
 
     table: str
@@ -51,7 +52,7 @@ def parse_printed_number(text: str) -> tuple[float, float]:
 
 
 def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> list[PrintedNumber]:
-    """Read the printed numbers of some tables of a paper, in the file's order; a `UserError` for other texts."""
+    """Read the printed numbers of some tables of a paper, in the file's order; refuse a value that is not a number."""
     rows = list(read_csv_rows(path, _PRINTED_COLUMNS))
     for where, row in rows:
         if not NUMBER.fullmatch(row["value"]):
@@ -61,7 +62,10 @@ def read_printed_numbers(path: Path, source: str, tables: Collection[str]) -> li
 
 
 def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
-    """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
+    """Return the verdict on a count (None: not in the dataset) and a printed number.
+
+    `absent` states where a dataset is that is missing here.
+    """
     wrong = (
         f"printed number is {printed.note}" if printed.note.startswith(WRONG_NOTE_PREFIX) else ""
     )
@@ -73,7 +77,7 @@ def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: 
         return "not printed"
     value, unit = parse_printed_number(printed.value)
     difference = counted - value
-    if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
+    if abs(difference) <= unit / 2 * (1 + 1e-9):  # equal after rounding to the printed digits
         return "equal"
     sign, size = "+" if difference > 0 else "-", format_figure(round(abs(difference), 2))
     differs = f"differs by {sign}{size}" + (
@@ -82,7 +86,8 @@ def compare_with_printed(printed: PrintedNumber, counted: float | None, absent: 
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
 
-# Of a split, or of the passages, by the dotted keys of statistics.json: sums, and means with what they are means over.
+# Quantities of a split, or of the passages, as dotted keys of statistics.json: sums, and means with the count over
+# which each is averaged.
 _SUMS = {
     "queries": "queries",
     "labels": "qrels",
@@ -103,9 +108,9 @@ QUANTITIES = (*_SUMS, *_MEANS, PER_QUERY)
 
 
 def count_quantity(statistics: list[Statistics], split: str, quantity: str) -> float | None:
-    """Count a quantity over one or several datasets: numbers are added up, lengths are averaged.
+    """Return a quantity over one or several datasets: numbers are summed, lengths are averaged.
 
-    None where a dataset has no such split, or nothing that is measured, and for a median of several datasets.
+    None if a dataset has no such split or nothing to measure, and for the median of several datasets.
     """
     if "median" in quantity and len(statistics) > 1:
         return None
@@ -144,10 +149,10 @@ def write_statistics(
     """Write a paper's table of datasets: printed, counted, verdict.
 
     Args:
-        layout: of the table; printed.csv beside it has the printed numbers.
-        artifacts: a JSON object: the artifact's folder by name of the dataset.
-        presence: a JSON object: where a dataset is that is not here, such as `not here (1.0 GB)`, by its name.
-        out: the table as CSV; the others go beside it as .md and .html.
+        layout: of the table; printed.csv next to it has the printed numbers.
+        artifacts: a JSON object: name of a dataset → its artifact's folder.
+        presence: a JSON object: name of a dataset that is missing here → where it is, such as `not here (1.0 GB)`.
+        out: the table as CSV; .md and .html files are written next to it.
     """
     entry, numbers = read_section(StatisticsLayout, layout), layout.with_name("printed.csv")
     printed = read_printed_numbers(numbers, entry.paper.source, entry.paper.tables)

@@ -8,12 +8,12 @@ from tandem.config.base import Distinct, Items, Section, Seed, not_empty, proble
 
 
 class PrintedPoint(Section):
-    """What a paper prints at a point of a sweep."""
+    """The value that a paper prints at a point of a sweep."""
 
     point: dict[str, object] = Field(description="dotted path → value")
     system: str = Field(description="one of the sweep's systems")
     measure: str = Field(description="as ir-measures names it")
-    value: float = Field(description="in percent; of gains and counts (DCG@k, NumRet) as it is")
+    value: float = Field(description="in percent; gains and counts (DCG@k, NumRet) as they are")
     source: str = Field(description="table or figure of the paper")
 
 
@@ -50,7 +50,7 @@ class Sweep(Section):
         None, description="each point once per seed; null: the configuration's"
     )
     seeds_at: str = Field(
-        "seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from"
+        "seed", description="path of the seeds; models.<name>.train.seed keeps the model's start"
     )
     systems: Systems = Field(description="runs, or name → run")
     measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
@@ -62,9 +62,9 @@ class Sweep(Section):
     )
     scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
     dataset: str | None = Field(None, description="null: the configuration's")
-    split: str | None = Field(None, description="null: that whose scores are reported")
+    split: str | None = Field(None, description="null: the split whose scores are reported")
     note: str = Field("", description="text below the plot")
     printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points")
     belongs_to: Items[str] = Field(
-        (), description="of config/sweeps/: shipped configurations that it is made for"
+        (), description="of config/sweeps/: shipped configurations for which it is made"
     )

@@ -1,6 +1,6 @@
 """Sweeps: the same systems at every point of a grid over the configuration's values, once for each seed.
 
-A sweep stands under `sweeps:` of a configuration, or is a file of config/sweeps/, which reproduces a paper's figure.
+A sweep is an entry under `sweeps:` of a configuration, or a file of config/sweeps/, which reproduces a paper's figure.
 """
 
 import itertools
@@ -41,15 +41,15 @@ class PlannedSweep:
     """A sweep's points, the configuration at each of them, and the stages that they need.
 
     Args:
-        where: what an error begins with: `sweeps.<name>`, or its file.
-        stand_in: whether the dataset is a paper's, which another may stand in for.
+        where: the beginning of an error: `sweeps.<name>`, or its file.
+        stand_in: whether the dataset is a paper's, for which another may stand in.
     Attributes:
-        fixed: what every point overrides.
-        values: path → its values, typed as the configuration's are.
+        fixed: the overrides that all points share.
+        values: path → its values, with the types that the configuration has.
         points: every combination of values.
         x: the path along the axis.
     Raises:
-        UserError: a path, value, dataset, system, measure or point that the configuration does not have.
+        UserError: the configuration lacks a path, value, dataset, system, measure or point.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PlannedSweep:
         self.points: list[_Point] = [
             dict(zip(self.values, values, strict=True)) for values in combinations
         ]
-        # the first that varies
+        # the first path that varies
         self.x = entry.x or max(self.values, key=lambda path: len(self.values[path]) > 1)
         if self.x not in self.values:
             raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
@@ -94,7 +94,7 @@ class PlannedSweep:
         return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
     def _read_grid(self) -> dict[str, list[Any]]:
-        """Return the values along each path of the grid, typed; refuse a value or a path that is there twice."""
+        """Return the typed values along each path of the grid; refuse a value or a path that occurs twice."""
         grid: dict[str, list[Any]] = {}
         for path, values in self.entry.grid.items():
             if path in self.entry.with_:
@@ -108,9 +108,9 @@ class PlannedSweep:
         return grid
 
     def to_json(self) -> str:
-        """Return the sweep as the command `sweep` reads it: its texts and every score's folder.
+        """Return the sweep as JSON for the command `sweep`: its texts and every score's folder.
 
-        Equal sweeps give equal texts.
+        Equal sweeps have equal JSON.
         """
         entry = self.entry
         last = self.planners.of(self._changes(self.points[-1], self.seeds[-1]))
@@ -142,7 +142,7 @@ class PlannedSweep:
         return json.dumps(sweep, ensure_ascii=False)
 
     def _changes(self, point: _Point, seed: int) -> _Point:
-        """Return the overrides of a point; a seed that is there already is none."""
+        """Return the overrides of a point and a seed; the seed is left out if it is set already."""
         path = self.entry.seeds_at
         changes = {**self.fixed, **point}
         is_there = path in changes or (path == "seed" and seed == self.settings.seed)
@@ -155,7 +155,7 @@ class PlannedSweep:
             raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
     def _fixed(self, stand_in: bool) -> _Point:
-        """Return the overrides that all points share: `with`, and where the search happens."""
+        """Return the overrides that all points share: `with`, the dataset and the split."""
         fixed = dict(self.entry.with_)
         dataset = self.entry.dataset
         configured = self.settings.dataset
@@ -174,7 +174,7 @@ class PlannedSweep:
         return fixed
 
     def _try(self, key: str, overrides: _Point) -> None:
-        """Refuse values that the configuration does not allow; `key` is the sweep's key that has them."""
+        """Refuse values that the configuration does not allow; `key` is the sweep's key that contains them."""
         try:
             self.planners.variants.settings(overrides)
         except UserError as error:
@@ -182,7 +182,7 @@ class PlannedSweep:
             raise UserError("\n".join(f"{self.where}.{key}: {line}" for line in lines)) from None
 
     def _typed(self, path: str, value: object, key: str) -> Any:
-        """Return a value as the configuration has it at a path; a section is as it is written."""
+        """Return a value with the type that the configuration has at a path; a section is returned as written."""
         overrides = {**self.fixed, path: value}
         self._try(key, overrides)
         typed = self.planners.variants.value(overrides, path)
@@ -193,7 +193,7 @@ class PlannedSweep:
         return typed
 
     def _seeds(self) -> list[int]:
-        """Return the seeds; a `UserError` if the grid or `with` has them too."""
+        """Return the seeds; raise a `UserError` if the grid or `with` sets them, too."""
         path = self.entry.seeds_at
         seeds = self.entry.seeds
         for key, values in (("grid", self.values), ("with", self.fixed)):
@@ -207,7 +207,7 @@ class PlannedSweep:
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
     def _point(self, values: _Point, key: str) -> _Point:
-        """Return the point of the grid with some values (path → value), and those of the first point elsewhere."""
+        """Return the point of the grid with these values (path → value), and the first point's values elsewhere."""
         for path in values:
             if path not in self.values:
                 raise UserError(
@@ -224,12 +224,12 @@ class PlannedSweep:
         return point
 
     def _check(self) -> None:
-        """Refuse a sweep that could not be plotted: paths without effect, points that do not compare, unknown names."""
+        """Refuse a sweep that cannot be plotted: paths without effect, points that do not compare, unknown names."""
         for path, values in self.values.items():
             if len(values) > 1 and not self._has_effect(path):
                 raise UserError(f"{self.where}.grid.{path}: none of the systems depends on it")
         seeds_at = self.entry.seeds_at
-        # The configuration's own seed may touch none: lexical systems have the same run with every seed.
+        # The configuration's own seed may have no effect: lexical systems have the same run with every seed.
         if seeds_at != "seed" and len(self.seeds) > 1 and not self._has_effect(seeds_at):
             raise UserError(f"{self.where}.seeds_at: none of the systems depends on {seeds_at}")
 
@@ -263,12 +263,12 @@ class PlannedSweep:
                 raise UserError(
                     f"{self.where}.printed.{at}.system: {printed.system} is not a system{hint}"
                 )
-            if printed.measure not in have:  # another configuration's may be known
+            if printed.measure not in have:  # another configuration may score it
                 check_measure_names(f"{self.where}.printed.{at}.measure", [printed.measure])
 
     def _has_effect(self, path: str) -> bool:
-        """Return whether a score differs between points and seeds that differ in a path alone."""
-        digests: dict[str, set[str]] = {}  # of the scores, by everything else
+        """Return whether a score differs between points and seeds that differ only in a path."""
+        digests: dict[str, set[str]] = {}  # everything but the path → digests of the scores
         for scored in self.scored:
             values = {self.entry.seeds_at: scored.seed, **scored.point}
             same = json.dumps([scored.system, {**values, path: None}], default=str)
@@ -289,7 +289,7 @@ def format_point(point: _Point) -> str:
 
 
 def _check_sweep_names(names: Iterable[str]) -> None:
-    """Refuse names of sweeps that no target can have, and two of one target."""
+    """Refuse names of sweeps that a target cannot have, and two names with the same target."""
     targets: dict[str, str] = {}
     for name in names:
         if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
@@ -304,12 +304,12 @@ def _check_sweep_names(names: Iterable[str]) -> None:
 
 @plans_view("sweeps")
 class SweepsView(View):
-    """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
+    """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each with its own target.
 
     Attributes:
-        requested: the configuration's own, in which a mistake is a `UserError`.
-        planned: name → sweep, of each that can be made.
-        missing: why a shipped one cannot be made.
+        requested: the configuration's own sweeps; a mistake in these is a `UserError`.
+        planned: name → sweep, for each that can be made.
+        missing: name → the reason why a shipped sweep cannot be made.
     """
 
     rules = ("sweep", "sweeps")
@@ -347,7 +347,7 @@ class SweepsView(View):
 
     @property
     def by_target(self) -> dict[str, list[str]]:
-        """Return target → sweeps: `sweep_<name>` and `sweeps` for the configuration's, the name for others."""
+        """Return target → sweeps: `sweep_<name>` and `sweeps` for the configuration's own, the name for others."""
         own = {_target(name): [name] for name in self.requested}
         others = {
             name.replace("-", "_"): [name]
@@ -379,7 +379,7 @@ class SweepsView(View):
         return stages
 
     def report_part(self) -> ReportPart | None:
-        """Return the configuration's sweeps, and others whose files are of the points planned now."""
+        """Return the configuration's sweeps, and other sweeps whose files have the points that are planned now."""
         folder = Path(self.plan.views, "sweeps")
         others = [path.stem for path in sorted(folder.glob("*.points"))]
         others = [name for name in others if name in self.planned and name not in self.requested]
@@ -388,14 +388,14 @@ class SweepsView(View):
         return ReportPart(files) if files else None
 
     def _is_finished(self, name: str) -> bool:
-        """Return whether a sweep's files are there, and of the points that are planned now."""
+        """Return whether a sweep's files exist and have the points that are planned now."""
         points = Path(self.plan.views, "sweeps", f"{name}.points")
         if not points.with_suffix(".json").is_file():
             return False
         return points.read_text(encoding="utf-8") == self.planned[name].to_json() + "\n"
 
     def files_of(self, names: Iterable[str]) -> list[str]:
-        """Return the JSON file of each sweep; a `UserError` for a sweep that cannot be made."""
+        """Return the JSON file of each sweep; refuse a sweep that cannot be made."""
         views = self.plan.views
         for name in names:
             if name not in self.planned:

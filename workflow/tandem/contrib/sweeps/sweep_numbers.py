@@ -22,13 +22,13 @@ from tandem.report.scored import (
     warn_of_few_seeds,
 )
 
-_COLUMNS_PER_PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
-# folders of a cell's runs, and of its baseline's
+_COLUMNS_PER_PART = 1000  # columns that are resampled at once: their 10,000 resamples take 80 MB
+# folders of a cell's runs, and of its baseline's runs
 _Comparison = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class SweepRow(Model):
-    """Name a system at a point with one seed, and the folder of its scores."""
+    """A system at a point with one seed, and the folder of its scores."""
 
     point: SweepPoint
     seed: int
@@ -37,7 +37,7 @@ class SweepRow(Model):
 
 
 class SweepPlan(SweepHeader):
-    """Hold a planned sweep, as planning writes it to <sweep>.points."""
+    """A planned sweep, as planning writes it to <sweep>.points."""
 
     measures: list[str] | None
     printed: list[PrintedPoint]
@@ -45,7 +45,7 @@ class SweepPlan(SweepHeader):
 
 
 def compute_sweep(plan: SweepPlan) -> SweepResult:
-    """Compute the numbers of a planned sweep; a `UserError` for a measure or queries that not all scores have."""
+    """Return the numbers of a planned sweep; refuse a measure or queries that some of the scores lack."""
     artifacts = {
         folder: open_score_artifact(folder)
         for folder in dict.fromkeys(row.scores for row in plan.rows)
@@ -55,7 +55,7 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
     queries, values = read_aligned(list(artifacts.values()), measures)
     place_by_folder = {folder: place for place, folder in enumerate(artifacts)}
 
-    # Of each point and system the different runs: where no seed touches a system, all seeds have one.
+    # The different runs of each point and system: if seeds do not affect a system, all seeds share one run.
     points: dict[str, SweepPoint] = {}
     cells: dict[tuple[str, str], list[str]] = {}  # (key of a point, system) → folders
     for row in plan.rows:
@@ -69,8 +69,8 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
     means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
     low, high = _bootstrap_intervals(means)
 
-    # Each cell is compared with its system at the baseline, unless it is the same run. Cells of the same runs, as where
-    # a path does not touch a system, are one comparison.
+    # Each cell is compared with its system at the baseline, unless both are the same runs. Cells with the same runs, as
+    # when a path does not affect a system, are one comparison.
     place_by_cell = {cell: place for place, cell in enumerate(cells)}
     baseline_key = _make_key(plan.baseline)
     baselines: dict[int, int] = {}
@@ -145,7 +145,7 @@ def _make_key(point: SweepPoint) -> str:
 
 
 def _bootstrap_intervals(means: Floats64) -> tuple[Floats64, Floats64]:
-    """Return low and high, shape (cells, measures), of means of shape (cells, queries, measures), part by part."""
+    """Return the intervals' bounds (low, high), shape (cells, measures), of means, shape (cells, queries, measures)."""
     cells, queries, measures = means.shape
     columns = means.transpose(1, 0, 2).reshape(queries, -1)
     parts = [

@@ -1,4 +1,4 @@
-"""The command `sweep`: the numbers of a sweep as a long table, as plots and on a page; its section of the report."""
+"""The command `sweep`: a sweep's numbers as a long table, as plots and on a page; and its section of the report."""
 
 import os
 import re
@@ -55,8 +55,8 @@ _LEGEND = (
     "worse: p < 0.05."
 )
 BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."
-MOST_NAMED = 16  # series in a legend
-MOST_COLUMNS = 12  # of a table with a column for each value of the axis
+MOST_NAMED = 16  # most series in a legend
+MOST_COLUMNS = 12  # most columns of a table with a column for each value of the axis
 
 
 def write_sweep(*, points: Path, out: CsvOut) -> None:
@@ -64,7 +64,7 @@ def write_sweep(*, points: Path, out: CsvOut) -> None:
 
     Args:
         points: the planned sweep, which Snakemake writes.
-        out: the table as CSV; the others go beside it as .md, .json, .html and .svg.
+        out: the table as CSV; .md, .json, .html and .svg files are written next to it.
     """
     result = compute_sweep(read_plan("points", points, SweepPlan, "a sweep's plan"))
 
@@ -78,7 +78,7 @@ def write_sweep(*, points: Path, out: CsvOut) -> None:
 
 
 def render_sweep_csv(result: SweepResult) -> str:
-    """Return a line per point, system and measure: a column for each path, then what was measured."""
+    """Return a line per point, system and measure: a column for each path, then the measured numbers."""
     lines = []
     for line in result.lines:
         values = [format_path_value(line.point[path]) for path in result.paths]
@@ -93,11 +93,11 @@ def render_sweep_csv(result: SweepResult) -> str:
 
 
 def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTable:
-    """Return paths' values, the system, and per measure its value and p; values lead to their first run's line."""
+    """Return a table of paths' values, the system, and each measure's value and p; values link to their first run."""
     legend = _LEGEND.format(unit=describe_unit(result.not_percent, len(result.measures)))
     with_printed = {line.measure for line in result.lines if line.printed is not None}
     head = [*map(shorten_path, result.paths), "system"]
-    columns = []  # where the value of each measure stands
+    columns = []  # the column of each measure's value
     for measure in result.measures:
         if measure in with_printed:
             columns.append(len(head) + 1)
@@ -109,13 +109,13 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTabl
     rows: list[list[str]] = []
     links = {}
     width = len(result.measures)
-    # lines of a point and system stand in the order of the measures
+    # the lines of a point and system are in the order of the measures
     for start in range(0, len(result.lines), width):
         lines = result.lines[start : start + width]
         row = [*(format_path_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
             if line.measure in with_printed:
-                row.append("–" if line.printed is None else str(line.printed))  # as it was written
+                row.append("–" if line.printed is None else str(line.printed))  # as written
             value = f"{format_line_value(line)} {mark(line.change, line.p)}".rstrip()
             row.append(f"{value} [{format_number(line.low)}, {format_number(line.high)}]")
             row.append(format_p(line.p))
@@ -124,7 +124,7 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTabl
         rows.append(row)
 
     warnings = [f"Warning: {line}." for line in result.warnings]
-    words = len(result.paths) + 1  # columns of words; the others are numbers
+    words = len(result.paths) + 1  # columns of words; the others contain numbers
     return PageTable(
         result.title,
         head,
@@ -140,7 +140,7 @@ def tabulate_sweep(result: SweepResult, notes: tuple[str, ...] = ()) -> PageTabl
 def cross_paths(result: SweepResult) -> list[PageTable]:
     """Return a table per measure of a sweep over several paths: a row per line of its plot, a column per value.
 
-    No table where the axis has more than `MOST_COLUMNS` values.
+    There is no table if the axis has more than `MOST_COLUMNS` values.
     """
     x = list(dict.fromkeys(format_path_value(line.point[result.x]) for line in result.lines))
     if len(result.paths) == 1 or len(x) > MOST_COLUMNS:
@@ -159,23 +159,23 @@ def cross_paths(result: SweepResult) -> list[PageTable]:
 
 
 def format_line_value(line: SweepLine) -> str:
-    """Return `41.27 ± 0.30`, or the mean alone."""
+    """Return `41.27 ± 0.30`, or only the mean if there is no standard deviation."""
     return f"{line.value:.2f}" if line.sd is None else f"{line.value:.2f} ± {line.sd:.2f}"
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """Show a sweep in `_sweeps.html`: a figure for each measure, its tables, and addresses of its runs by key."""
+    """A sweep as `_sweeps.html` shows it: a figure for each measure, its tables, and addresses of its runs by key."""
 
     result: SweepResult
     charts: list[Markup]
     grid: PageTable
     crossed: list[PageTable]
-    addresses: dict[str, str]  # empty where a run has none on the page
+    addresses: dict[str, str]  # empty if the page has none for a run
 
 
 def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepView:
-    """Return what a page shows of a sweep."""
+    """Return a sweep as a page shows it."""
     charts = [_draw_figure(result, measure) for measure in result.measures]
     addresses = {key: address(run) for key, run in result.runs.items()}
     return SweepView(
@@ -185,11 +185,11 @@ def view_sweep(result: SweepResult, address: Callable[[Origin], str]) -> SweepVi
 
 @adds_to_report("sweeps")
 def add_sweeps(files: Sequence[str]) -> Addition:
-    """Add the report's section of sweeps; runs that the page has lead to their stage."""
+    """Add the report's section of sweeps; runs link to their stages if the page has these."""
     results = [read_result(Path(file).with_suffix(".json")) for file in files]
 
     def section(stages: dict[str, BuiltStage]) -> PageSection | None:
-        """Fill the section, whose runs lead to the stages that the page has."""
+        """Return the section, whose runs link to the stages that the page has."""
 
         def address(run: Origin) -> str:
             return f"#stage-{run.run}" if run.run in stages else ""
@@ -205,12 +205,12 @@ def add_sweeps(files: Sequence[str]) -> Addition:
 
 
 def render_svg(result: SweepResult) -> str:
-    """Return all measures below one another, as a drawing that needs no style sheet."""
+    """Return the plots of all measures below one another, as a drawing that needs no style sheet."""
     charts = [draw_sweep(result, measure).properties(title=measure) for measure in result.measures]
     drawing = str(
         draw_svg(make_specification(altair.vconcat(*charts).resolve_scale(color="shared")))
     )
-    # its light colours take the place of its variables
+    # the style sheet's light colours replace its variables
     css = read_asset("report.css").split("@media")[0]
     for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
         drawing = drawing.replace(f"var(--{name})", colour)
@@ -218,7 +218,7 @@ def render_svg(result: SweepResult) -> str:
 
 
 def draw_sweep(result: SweepResult, measure: str) -> Any:
-    """Draw a measure along the axis; bands are ± one standard deviation over seeds, of one seed the interval."""
+    """Draw a measure along the axis; bands are ± one standard deviation over seeds, or with one seed the interval."""
     lines = [line for line in result.lines if line.measure == measure]
     # True and False are not numbers here
     numbers = all(type(line.point[result.x]) in (int, float) for line in lines)
@@ -233,7 +233,7 @@ def draw_sweep(result: SweepResult, measure: str) -> Any:
         if result.scale == "linear":
             scale["zero"] = False
         elif ticks[0] <= 0:
-            # which has no logarithm: the axis is linear below the smallest of the others
+            # 0 has no logarithm: the axis is linear below the smallest other value
             scale = {
                 "type": "symlog",
                 "constant": min((abs(tick) for tick in ticks if tick), default=1),

@@ -1,4 +1,4 @@
-"""Tables as pages, and in LaTeX; the report and other packages share what writes them."""
+"""Register tables as pages and in LaTeX; the report and other packages use the same functions that write them."""
 
 from tandem.config.table_layouts import TABLE_FORMATS
 

@@ -1,1 +1,1 @@
-"""What a layout may ask for beside a table's values: orders of rows, and costs of systems."""
+"""Optional parts of a table in addition to its values: orders of rows, and costs of systems."""

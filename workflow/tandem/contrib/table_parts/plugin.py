@@ -1,4 +1,4 @@
-"""Orders of a table's rows, and what its systems cost."""
+"""Register the orders of a table's rows, and the costs of its systems."""
 
 from tandem.config.table_layouts import TABLE_PARTS
 

@@ -1,4 +1,4 @@
-"""Orders of a layout's rows, tested query by query."""
+"""Test the orders of a layout's rows, query by query."""
 
 from collections.abc import Sequence
 
@@ -23,11 +23,11 @@ def fill_orders(
 ) -> tuple[list[FilledOrder], list[str]]:
     """Return the layout's orders with difference, p and margin by column, and a note on those that cannot be tested.
 
-    p is corrected over the pairs of runs that are tested: orders of the same two runs are one test, by whatever names
-    and whichever of them is to be higher.
+    p is corrected over the tested pairs of runs. Orders of the same two runs are one test, whatever the runs' names are
+    and whichever of them should be higher.
 
     Args:
-        positions: of each column, those of the rows that have a number in it.
+        positions: for each column, the positions of the rows that have a number in it.
     """
     pairs = [(order.higher.id, order.lower.id) for order in layout.orders]
     compared = [[find_runs(pair, rows) for pair in pairs] for rows in positions]
@@ -65,9 +65,9 @@ def fill_orders(
 
 
 def find_runs(pair: RowPair, positions: dict[System, Position]) -> RowPair | None:
-    """Return the runs of two rows in a column, each by the first row that has it; None where they cannot be compared.
+    """Return the runs of two rows in a column, each named by the first row with this run; None if not comparable.
 
-    Query by query only two different runs are compared, which were scored on the same queries.
+    Two runs are comparable if they are different and were scored on the same queries.
     """
     higher, lower = map(positions.get, pair)
     if higher is None or lower is None or higher.block is not lower.block:
@@ -91,7 +91,7 @@ def explain_untested(pair: RowPair, positions: Sequence[dict[System, Position]])
 
 
 def _correct_column(column: Column, measured: dict[RowPair, Floats64]) -> dict[RowPair, Cell]:
-    """Return the cells of the tests of a column: p is corrected over them."""
+    """Return the cells of the tests of a column, with p corrected over these tests."""
     tests = {frozenset(runs): p for runs, (_, p, _) in measured.items()}
     corrected = correct_by_holm(np.array([*tests.values()])).tolist()
     p_of = dict(zip(tests, corrected, strict=True))
@@ -108,7 +108,7 @@ def _correct_column(column: Column, measured: dict[RowPair, Floats64]) -> dict[R
 
 
 def compare_pairs(block: ScoreBlock, pairs: Sequence[tuple[System, System]]) -> Floats64:
-    """Return first minus second of each pair, p of its test, uncorrected, and half the width of its 95 % interval.
+    """Return for each pair first minus second, the uncorrected p of its test, and half the width of its 95 % interval.
 
     The shape is (pairs, 3, measures).
     """

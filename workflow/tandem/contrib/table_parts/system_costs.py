@@ -1,4 +1,4 @@
-"""What a system costs, by the manifests above its scores: what is searched, the time of a query, all training."""
+"""Compute a system's costs from the manifests upstream of its scores: index size, time per query, training time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from tandem.report.scored import TRAINING_STAGES
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import BuiltStage, walk
 
-# boxes of the stages that answer a query
+# boxes of the stages that take part in answering a query
 _ANSWERING_BOXES = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")
 
 
@@ -30,9 +30,9 @@ def read_costs(scores: Artifact) -> Costs | None:
 
 
 def _iterate_answering(stages: dict[str, BuiltStage], key: str) -> Iterator[str]:
-    """Yield the indexes and the stages between them and a run.
+    """Yield the keys of the indexes and of the stages between them and a run.
 
-    Left out are what an index is made of, tuning, and vectors that are not read, as an index's codes alone decide.
+    Left out are the inputs of an index, tuning, and vectors that are not read because only an index's codes decide.
     """
     stage = stages[key]
     by_codes = "index" in stage.upstream and stage.artifact.params.get("rescore") is False

@@ -5,11 +5,11 @@ from tandem.extras.estimate.resources import MIB, PROCESS_BYTES, Setting, Work, 
 from tandem.extras.estimate.stage_costs import count_bm25_searches, measure_bm25_process
 from tandem.plan.graph import Stage
 
-_TERMS_PER_PASSAGE, _TERMS_PER_QUERY = 130, 30  # with a weight: those of SPLADE's papers, about
+_TERMS_PER_PASSAGE, _TERMS_PER_QUERY = 130, 30  # terms with a weight, about as in SPLADE's papers
 
 
 def count_active_terms(stage: Stage, setting: Setting) -> float:
-    """Return the weights of a text of a `term_weights` stage: those its model allows, else as many as in SPLADE."""
+    """Return how many weights a text of a `term_weights` stage has: the model's limit, else about SPLADE's number."""
     usual = _TERMS_PER_PASSAGE if params_of(stage).side == "passages" else _TERMS_PER_QUERY
     _, tokens = count_encoded_texts(stage, setting)
     return float(params_of(stage.upstream["model"]).representation.active_terms(tokens) or usual)
@@ -17,7 +17,7 @@ def count_active_terms(stage: Stage, setting: Setting) -> float:
 
 @cost("term_weights")
 def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
-    """Estimate encoding as for vectors, and each token's logits over the vocabulary; a weight has six bytes on disk."""
+    """Estimate encoding as for vectors, plus logits of each token over the vocabulary; a weight has 6 bytes on disk."""
     shape, model = setting.shape(stage.upstream["tokens"]), stage.upstream["model"]
     texts, tokens = count_encoded_texts(stage, setting)
     encoders = params_of(model).representation.count_encoders()
@@ -35,7 +35,7 @@ def estimate_term_weights(stage: Stage, setting: Setting) -> Work:
 
 @cost("retrieve_sparse")
 def estimate_retrieve_sparse(stage: Stage, setting: Setting) -> Work:
-    """Estimate at most a product for each of a query's weights with every passage."""
+    """Estimate an upper bound: one product for each weight of a query and each passage."""
     terms = count_active_terms(stage.upstream["queries"], setting)
     operations = 2.0 * setting.queries(stage) * setting.passages(stage) * terms
     return Work(rows=(("flat_search", operations),), run=setting.run(stage))
@@ -49,7 +49,7 @@ def estimate_impacts(stage: Stage, setting: Setting) -> Work:
 
 
 def _count_weights(stage: Stage, setting: Setting) -> float:
-    """Return the number of weights of terms of all passages."""
+    """Return how many weights of terms all passages have together."""
     return setting.passages(stage) * count_active_terms(stage.upstream["passages"], setting)
 
 
@@ -64,14 +64,14 @@ def estimate_search_impacts(stage: Stage, setting: Setting) -> Work:
 
 @cost("seismic")
 def estimate_seismic(stage: Stage, setting: Setting) -> Work:
-    """Estimate Seismic's index: the weights, and lists of the largest of them; in memory while it is built."""
+    """Estimate Seismic's index: all weights and lists of the largest ones, in memory during the build."""
     rows, weights = (("indexed", setting.passages(stage)),), _count_weights(stage, setting)
     return Work(rows=rows, memory=1024 * MIB + 24.0 * weights, disk=12 * weights)
 
 
 @cost("search_seismic")
 def estimate_search_seismic(stage: Stage, setting: Setting) -> Work:
-    """Estimate a search through few lists, and exact scores of as many passages as a run is deep."""
+    """Estimate a search through a few lists, and the exact scores of `depth` passages per query."""
     terms = count_active_terms(stage.upstream["passages"], setting)
     operations = 2.0 * setting.queries(stage) * params_of(stage).depth * terms
     memory = 1024 * MIB + 24.0 * terms * setting.passages(stage)

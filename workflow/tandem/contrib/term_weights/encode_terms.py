@@ -13,13 +13,13 @@ from tandem.stages.retrieval import side_encoder
 
 @side_encoder("term")
 class TermEncoder(SideEncoder):
-    """Run a sparse encoder's tower on the token ids it reads."""
+    """Run a sparse encoder's tower on token ids."""
 
     load = staticmethod(load_dual)
     blocks = SparseBlocks
 
     def encode(self, texts: Ragged, progress: Progress) -> csr_array:
-        """Return weights of texts, shape (texts, vocabulary), rounded to what is stored."""
+        """Return weights of texts, shape (texts, vocabulary), rounded to the type that is stored."""
         budget = max(1, min(self.budget, LOGITS // self.model.dimension))
         batches = encode_batches(
             self.model, self.tower, texts, self.template, self.mode, budget, count_texts(progress)

@@ -11,33 +11,33 @@ EXPANSION_TERMS = "expansion_terms"  # the loss of a learned gate
 
 
 class Terms(Unpooled):
-    """One whose texts have weights of terms."""
+    """A representation whose texts have weights of terms."""
 
     encoding: ClassVar[str] = "term_weights"
 
     def choose_dtype(self, vectors: str, queries: str) -> str:
-        """Return the type of queries' vectors, which is not int8: weights have no scale."""
+        """Return the type of queries' weights: `queries`, never int8, since weights have no scale."""
         return queries
 
     def list_unused(self) -> tuple[str, ...]:
-        """Return those of its class, and the regularisers of queries whose tokens have fixed weights."""
+        """Return the keys that its class does not use; with fixed weights of queries, also the queries' regulariser."""
         is_fixed = getattr(self, "queries", "encoded") == "tokens"
         return (*self.unused, "train.regularise.query") if is_fixed else self.unused
 
     def active_terms(self, tokens: float) -> float | None:
-        """Return how many weights a text of so many tokens has at most; None: as many as it learns to have."""
+        """Return how many weights a text of this many tokens has at most; None: training decides the number."""
         return None
 
 
 class SparseTerms(Terms):
-    """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
+    """A weight for each entry of the vocabulary, mostly 0, from a head that predicts tokens (SPLADE)."""
 
     type: Literal["sparse"] = Field("sparse", description="which representation it is")
     pooling: Literal["max", "sum"] = Field(
         "max", description="over a text's tokens; sum: as in the first SPLADE"
     )
     activation: Literal["relu", "log1p_relu"] = Field(
-        "relu", description="of a logit; log1p_relu: the logarithm twice"
+        "relu", description="of a logit; log1p_relu: the logarithm is applied twice"
     )
     queries: Literal["encoded", "tokens"] = Field(
         "encoded", description="tokens: 1 for each of its tokens, no model"
@@ -52,14 +52,14 @@ class SparseTerms(Terms):
 
 
 class GatedTerms(Terms):
-    """Weights of the terms that a gate lets through, by a head that predicts tokens (SparTerm)."""
+    """Weights of the terms that a gate lets through, from a head that predicts tokens (SparTerm)."""
 
     type: Literal["sparterm"] = Field("sparterm", description="which representation it is")
     gate: Literal["words", "learned"] = Field(
         "words",
         exclude_if=equals("words"),
-        description="words: a text's own terms; learned: of a passage also those that a second encoder adds, which has "
-        "learned it by train.loss: expansion_terms",
+        description="words: a text's own terms; learned: for passages, also terms that a second encoder adds, which "
+        "was trained by train.loss: expansion_terms",
     )
     queries: Literal["encoded", "tokens"] = Field(
         "encoded", description="tokens: 1 for each of its tokens, no model"
@@ -72,25 +72,25 @@ class GatedTerms(Terms):
     activation: ClassVar[str] = "none"
 
     def head(self, vocabulary: int) -> int:
-        """Return a number for each entry of the vocabulary, of each encoder."""
+        """Return a number for each entry of the vocabulary and each encoder."""
         return vocabulary * self.count_encoders()
 
     def active_terms(self, tokens: float) -> float | None:
-        """Those of its tokens, were all of them different; with a learned gate as many as it learns to have."""
+        """Return the number of tokens, as if all were different; None with a learned gate: training decides."""
         return None if self.gate == "learned" else tokens
 
     def count_encoders(self) -> int:
-        """Return 2 where a gate reads a passage, too."""
+        """Return 2 if a learned gate reads passages, too, else 1."""
         return 2 if self.gate == "learned" else 1
 
     @property
     def learned_first(self) -> str | None:
-        """Return the loss by which a gate is learned before all else."""
+        """Return the loss that trains a learned gate, before anything else is trained."""
         return EXPANSION_TERMS if self.gate == "learned" else None
 
 
 class UniCoilTerms(Terms):
-    """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
+    """A weight for each token of a text, from a linear layer on the token's state (uniCOIL without expansion)."""
 
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
     queries: Literal["encoded", "tokens"] = Field(
@@ -101,7 +101,7 @@ class UniCoilTerms(Terms):
 
 
 class WinnersTakeAll(Terms):
-    """Weights of very many dimensions, by new linear layers, of which a token keeps its largest alone (UHD-BERT)."""
+    """Weights of very many dimensions, from new linear layers; a token keeps only its largest ones (UHD-BERT)."""
 
     type: Literal["uhd"] = Field("uhd", description="which representation it is")
     width: int = Field(81920, ge=1, description="how many dimensions a bucket has")
@@ -112,16 +112,16 @@ class WinnersTakeAll(Terms):
     )
     layers: IfSet[Distinct[Count] | None] = Field(
         None,
-        description="of the encoder, from 1: each fills a bucket of its own; null: the last one does",
+        description="of the encoder, from 1; each fills a bucket of its own; null: only the last layer",
     )
-    binary: bool = Field(True, description="a text's weights are 1, except while it learns")
+    binary: bool = Field(True, description="all weights of a text are 1, except in training")
 
     def head(self, vocabulary: int) -> int:
         """Return a number for each dimension."""
         return self.width * self.buckets
 
     def active_terms(self, tokens: float) -> float:
-        """Those of all tokens, were all of them different."""
+        """Return the number of winners of all tokens, as if all were different."""
         return min(self.width, self.winners * tokens) * self.buckets
 
     @property
@@ -138,10 +138,13 @@ class SpadeTerms(Terms):
         "tokens", description="1 for each of a query's tokens, no model"
     )
     terms: int = Field(
-        2, ge=1, description="entries of the vocabulary that each token of a passage stands for"
+        2, ge=1, description="entries of the vocabulary that each token of a passage adds"
     )
     share: float = Field(
-        0.3, ge=0, le=1, description="of the expansion in a weight; the rest is the own token's"
+        0.3,
+        ge=0,
+        le=1,
+        description="of the expansion in a weight; the rest: the passage's own tokens",
     )
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -150,7 +153,7 @@ class SpadeTerms(Terms):
     )
 
     def count_encoders(self) -> int:
-        """Return 2: one weighs a passage's tokens, one adds terms."""
+        """Return 2: one encoder weighs a passage's tokens, the other adds terms."""
         return 2
 
     def head(self, vocabulary: int) -> int:

@@ -1,4 +1,4 @@
-"""Searches by weights of terms: exact, through Lucene (`<model>@lucene`), or as an entry of `indexes` says."""
+"""Searches by weights of terms: exact, in Lucene (`<model>@lucene`), or by an entry of `indexes`."""
 
 from tandem.contrib.term_weights.options import WinnersTakeAll
 from tandem.contrib.term_weights.term_options import (
@@ -23,7 +23,7 @@ LUCENE = "lucene"
 
 @checks_section("models.representation.layers")
 def check_layers(ctx: Context) -> None:
-    """Refuse a layer of UHD-BERT that the encoder lacks, where its sizes are known here."""
+    """Refuse a layer of UHD-BERT that the encoder lacks, if the encoder's sizes are known at planning."""
     for name, entry in ctx.settings.models.items():
         chosen = getattr(entry, "representation", None)
         if not isinstance(chosen, WinnersTakeAll) or not chosen.layers:
@@ -45,7 +45,7 @@ def check_layers(ctx: Context) -> None:
 def search_terms(
     ctx: Context, system: str, split: str, where: str, data: str, name: str | None
 ) -> Stage:
-    """Plan the search of weights of terms: exactly, in Lucene, or as an entry of `indexes` says."""
+    """Plan the search of weights of terms: exact, in Lucene, or by an entry of `indexes`."""
     params = searched(ctx, split, data)
     label = dual_encoder(ctx, system, where).name
     if name is not None:
@@ -93,13 +93,13 @@ def _list_indexes(ctx: Context, kind: type[TermIndex]) -> list[str]:
 def plan_seismic(
     ctx: Context, upstream: dict[str, Stage], label: str, entry: SeismicIndex, data: str
 ) -> Stage:
-    """Plan Seismic's index of the weights of passages, which are among `upstream`."""
+    """Plan Seismic's index of the passages' weights, which `upstream` contains."""
     inputs = {role: upstream[role] for role in ("dataset", "passages")}
     return ctx.stage("seismic", data, label, json_of(entry, *SeismicBuild.model_fields), inputs)
 
 
 def plan_impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
-    """Plan what a search in Lucene reads: the dataset, weights of both sides, and the index of the passages'."""
+    """Plan the inputs of a search in Lucene: the dataset, weights of both sides, and the index of passages' weights."""
     upstream = encode_both_sides(ctx, "term_weights", system, split, where, data)
     name = dual_encoder(ctx, system, where).name
     inputs = {role: upstream[role] for role in ("dataset", "passages")}
@@ -110,10 +110,10 @@ def plan_impacts(ctx: Context, system: str, split: str, where: str, data: str) -
 def compare_term_searches(ctx: Context, options: Tradeoffs, model: str, split: str) -> Stage:
     """Plan the stage that measures indexes of weights of terms against one another.
 
-    Indexes of vectors among the default ones are passed over.
+    Indexes of vectors among the default ones are skipped.
 
     Raises:
-        UserError: `tradeoffs` itself names one, or a value of its searches.
+        UserError: `tradeoffs` itself names an index of vectors, or sets a parameter of their searches.
     """
     data = ctx.settings.dataset
     for key in sorted(options.sweep.model_fields_set):
@@ -121,7 +121,7 @@ def compare_term_searches(ctx: Context, options: Tradeoffs, model: str, split: s
             f"is set, but {model} gives weights to terms, whose searches have no such parameter"
         )
         raise UserError(f"tradeoffs.sweep.{key} {problem}; leave it out")
-    # without what is of vectors
+    # without the options of indexes of vectors
     params = json_of(options, "queries", "k", "repeats") | {"split": split}
     upstream = plan_impacts(ctx, model, split, "tradeoffs.model", data)
     params["seismic"] = []

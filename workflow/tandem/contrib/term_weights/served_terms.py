@@ -11,9 +11,9 @@ from tandem.retrieval.exact import Array, BestPassages
 
 @served_search("term")
 class SearchedTerms(Searched):
-    """Weights of terms, or what an exact index makes of them, by term and all in memory.
+    """Weights of terms, or the form that an exact index gives them, stored by term and all in memory.
 
-    A passage that shares no term with the query is not found.
+    A passage that shares no term with the query is not a result.
     """
 
     def __init__(self, part: Served) -> None:

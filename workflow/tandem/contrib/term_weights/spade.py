@@ -1,4 +1,4 @@
-"""SpaDE: weights of a passage's own tokens by one encoder, and further terms by another."""
+"""SpaDE: one encoder weighs a passage's own tokens, another adds further terms."""
 
 import copy
 from pathlib import Path
@@ -24,10 +24,10 @@ EXPANSION = "expansion"
 class Spade(UniCoil):
     """Two encoders of passages: one weighs a passage's own tokens, one adds others (SpaDE, Choi et al. 2022).
 
-    p = (1 - α) w + α e, of the weights w of uniCOIL and an expansion e, which have an encoder each.
+    p = (1 - α) w + α e, where w are the weights of uniCOIL and e is the expansion; each has an encoder of its own.
 
-    e_j = max_i ReLU(logit_ij) over the tokens i, special ones included, of which j is among the k likeliest entries of
-    the vocabulary. A query weighs 1 for each of its tokens, and no model reads it.
+    e_j = max_i ReLU(logit_ij) over the tokens i, special ones included, that have j among their k likeliest entries of
+    the vocabulary. Each token of a query has the weight 1, and no model reads queries.
     """
 
     objective = "contrib.term_weights.term_objectives:CoTraining"
@@ -38,7 +38,7 @@ class Spade(UniCoil):
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
         """Return the model of a saved folder's `query` and `passage`.
 
-        A start is one folder with a masked language model.
+        The encoder that training starts from is one folder with a masked language model.
         """
         model = super()._read(query, passage, shape)
         model.towers[EXPANSION] = load_masked_lm(
@@ -47,12 +47,12 @@ class Spade(UniCoil):
         return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write what uniCOIL does, and the encoder of the expansion beside it."""
+        """Write the files that uniCOIL writes, and the encoder of the expansion next to them."""
         super().save(folder, tokenizer)
         save_encoder(self.towers[EXPANSION], tokenizer, folder / EXPANSION)
 
     def alone(self, part: Literal["weights", "expansion"]) -> Self:
-        """Return the same model, with the same encoders, of whose passages one part is left: w or e."""
+        """Return a copy that shares the encoders and encodes passages by one part only: w or e."""
         model = copy.copy(self)
         model.part = part
         return model

@@ -13,13 +13,13 @@ from tandem.models.folders import (
 )
 from tandem.stages.base import Json
 
-# modules of an encoder's folder; the second before version 5.4
+# modules of an encoder's folder; the second list: before sentence-transformers 5.4
 _SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
 _ROUTER_FILE = "router_config.json"
 
 
 class StaticQueriesFiles(NamedTuple):
-    """Folders of a sparse encoder of passages alone: weights of queries' tokens, the encoder, and its pooling."""
+    """Folders of a sparse encoder that only passages go through: weights of query tokens, the encoder, its pooling."""
 
     queries: Path
     passages: Path
@@ -27,7 +27,7 @@ class StaticQueriesFiles(NamedTuple):
 
 
 def describe_sparse(folder: Path, modules: Modules | None) -> Json | None:
-    """Return how a sparse encoder weighs terms, as `describe_towers` does; None of another folder."""
+    """Return how a sparse encoder weighs terms, in the form of `describe_towers`; None for any other folder."""
     if modules is None:
         return None
     names = [name for name, _ in modules]
@@ -40,7 +40,7 @@ def describe_sparse(folder: Path, modules: Modules | None) -> Json | None:
 
 
 def find_sparse_parts(folder: Path) -> FolderParts | None:
-    """Return the parts of a sparse encoder whose queries go through no network; None of any other folder."""
+    """Return the parts of a sparse encoder whose queries go through no network; None for any other folder."""
     static = find_static_queries(folder)
     if static is None:
         return None
@@ -53,9 +53,10 @@ def find_sparse_parts(folder: Path) -> FolderParts | None:
 
 
 def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
-    """Return where a sparse encoder has its parts whose queries go through no network; None of any other folder.
+    """Return the folders of a sparse encoder whose queries go through no network; None for any other folder.
 
-    sentence-transformers writes it as a Router: a SparseStaticEmbedding for queries, SPLADE's modules for documents.
+    sentence-transformers writes such an encoder as a Router: a SparseStaticEmbedding for queries, and SPLADE's modules
+    for documents.
     """
     config = read_optional(folder / _ROUTER_FILE)
     structure = config.get("structure")
@@ -70,7 +71,7 @@ def find_static_queries(folder: Path) -> StaticQueriesFiles | None:
 
 
 def _describe_weights(folder: Path, path: Path, **known: str) -> Json:
-    """Return how texts are weighed, with the options of `representation: sparse`; `path` is the file of the pooling."""
+    """Return how texts are weighed, as options of `representation: sparse`; `path` is the pooling's configuration."""
     config = read_model_json(path)
     library = read_optional(folder / LIBRARY)
     read_similarity(folder, library, "dot")

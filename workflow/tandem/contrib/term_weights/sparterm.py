@@ -1,4 +1,4 @@
-"""SparTerm: weights of the terms that a gate lets through, by a head that predicts tokens."""
+"""SparTerm: weights of the terms that a gate lets through, from a head that predicts tokens."""
 
 import math
 from pathlib import Path
@@ -18,7 +18,7 @@ from tandem.models.saving import DualShape
 from tandem.models.tokens import Template, TokenTexts
 
 GATE = "gate"
-# A term is added that is likelier than this; the logit of that probability.
+# A term that is likelier than this is added; the threshold is the logit of this probability.
 _LIKELY = 0.7
 _THRESHOLD = math.log(_LIKELY / (1 - _LIKELY))
 
@@ -29,12 +29,12 @@ class SparTerm(SparseEncoder):
 
     w_j = g_j · Σ_i ReLU(logit_ij) over the text's tokens i, special ones included. The gate g_j is 0 or 1.
 
-    With `gate: words` it is 1 for the text's own terms ("literal-only"): a weight tells how much a word counts in its
-    context, and no word is added. With `gate: learned` it is 1, too, for the terms j that a second encoder adds to a
-    passage ("expansion-enhanced"): of which σ(max_i gate_logit_ij) > .7. That encoder learns alone, by the loss
-    `expansion_terms`; no other loss changes it. Queries have their own terms alone.
+    With `gate: words`, it is 1 for the text's own terms ("literal-only"): a weight is the importance of a word in its
+    context, and no word is added. With `gate: learned`, it is also 1 for the terms j that a second encoder adds to a
+    passage ("expansion-enhanced"): those with σ(max_i gate_logit_ij) > .7. Only the loss `expansion_terms` trains that
+    encoder, and it trains nothing else. Queries have only their own terms.
 
-    No module of sentence-transformers has a gate: the folders are transformers' alone.
+    No module of sentence-transformers has a gate, so that only transformers can load the folders.
     """
 
     options: GatedTerms
@@ -47,29 +47,29 @@ class SparTerm(SparseEncoder):
         return model
 
     def _prepare_start(self, folder: Path, shape: DualShape) -> None:
-        """Have the gate start as the encoder does."""
+        """Start the gate from the same folder as the encoder."""
         self._add_gate(folder)
 
     def _add_gate(self, folder: Path) -> None:
-        """Add the encoder of a learned gate, by the head of a folder; it is used as it is."""
+        """Load the encoder and head of a learned gate from a folder, with frozen weights."""
         if self.options.gate == "learned":
             self.towers[GATE] = load_masked_lm(folder)
             self.learn_gate(False)
 
     def learn_gate(self, learns: bool) -> None:
-        """Have the gate learn and nothing else, or all else and not the gate."""
+        """Train only the gate (True), or everything except the gate (False)."""
         for name, tower in self.towers.items():
             tower.requires_grad_(learns == (name == GATE))
 
     def train(self, mode: bool = True) -> Self:
-        """Choose between learning and use; a gate that does not learn is used, without dropout."""
+        """Switch between training and evaluation; a gate that does not learn stays in evaluation, without dropout."""
         super().train(mode)
         if GATE in self.towers and not next(self.towers[GATE].parameters()).requires_grad:
             self.towers[GATE].eval()
         return self
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write what SPLADE does, and the encoder of a learned gate beside it."""
+        """Write the files that SPLADE writes, and the encoder of a learned gate next to them."""
         super().save(folder, tokenizer)
         if GATE in self.towers:
             save_encoder(self.towers[GATE], tokenizer, folder / GATE)

@@ -35,11 +35,11 @@ from tandem.models.saving import (
 from tandem.models.tokens import Template, TokenTexts
 from tandem.store.files import write_json
 
-LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary
-# Terms whose logits are computed and pooled at once: those of a batch stay in the cache. A multiple of 64, so that
-# torch adds a term's tokens up in the same order as among all terms.
+LOGITS = 1 << 27  # numbers in the largest array: tokens times the vocabulary
+# Number of terms whose logits are computed and pooled at once: for a batch, these fit into the cache. A multiple of
+# 64, so that torch sums a term's tokens in the same order as it does over the whole vocabulary.
 TERMS = 512
-# Families whose head ends with a linear layer, which gives the logits as they are.
+# Families whose head ends with a linear layer, whose outputs are the logits.
 LINEAR_HEADS = (
     "albert",
     "bert",
@@ -62,7 +62,8 @@ _FILL_MASK: dict[str, object] = {
 def load_masked_lm(folder: Path) -> Any:
     """Return the folder's encoder with its head that predicts tokens, in float32.
 
-    A `UserError` where it has no such head.
+    Raises:
+        UserError: it has no such head.
     """
     from transformers import AutoModelForMaskedLM
 
@@ -78,7 +79,7 @@ def load_masked_lm(folder: Path) -> Any:
 
 @representation("sparse")
 class SparseEncoder(StaticSide):
-    """SPLADE (Formal et al. 2021): the logits of a masked language model say which terms a text is about.
+    """SPLADE (Formal et al. 2021): the logits of a masked language model weigh the terms that a text is about.
 
     w_j = max_i log(1 + ReLU(logit_ij)) over the text's tokens i, special ones included (SPLADE v2, Eq. 6), or their sum
     (SPLADE, Eq. 1). The score is the dot product of the query's and the passage's weights.
@@ -87,7 +88,7 @@ class SparseEncoder(StaticSide):
     """
 
     options: SparseTerms | GatedTerms
-    packs = False  # logits of packed rows would be cut by text again
+    packs = False  # the logits of packed rows would have to be split by text again
     load_tower = staticmethod(load_masked_lm)
 
     def __init__(self, query: nn.Module, passage: nn.Module, shape: DualShape) -> None:
@@ -97,7 +98,7 @@ class SparseEncoder(StaticSide):
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """Return the towers of two folders; static weights are the query's own, or those that a start has beside it."""
+        """Return the towers of two folders; static weights of queries come from `query`, or from the start's folder."""
         model = super()._read(query, passage, shape)
         if isinstance(model.towers["query"], StaticQueries):
             saved = query != passage
@@ -113,7 +114,7 @@ class SparseEncoder(StaticSide):
         refuse_single(folder, shape)
 
     def _prepare_start(self, folder: Path, shape: DualShape) -> None:
-        """Do nothing: the head is the encoder's own, and no layers are added."""
+        """Do nothing: the encoder has its head already, and no layers are added."""
 
     @property
     def full_dimension(self) -> int:
@@ -122,7 +123,7 @@ class SparseEncoder(StaticSide):
         return int(tower.config.vocab_size)
 
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
-        """Make a tower's folder a SparseEncoder, unless it has static weights of queries."""
+        """Add the files of a SparseEncoder to a tower's folder, unless it holds static weights of queries."""
         if folder.name == "query" and self.options.queries == "tokens":
             return
         pooling = {
@@ -140,7 +141,7 @@ class SparseEncoder(StaticSide):
         self._configure(folder)
 
     def describe_both(self, folder: Path, shape: DualShape) -> None:
-        """Write the same for the folder of two towers; static weights of queries are a folder of their own."""
+        """Write such files for the folder of two towers; static weights of queries have a folder of their own."""
         query, passage = (
             {side: "Transformer", f"{side}/{POOLING}": "SpladePooling"} for side in SIDES
         )
@@ -158,13 +159,13 @@ class SparseEncoder(StaticSide):
         )
 
     def freeze_heads(self, prepare: Callable[[nn.Linear], nn.Module]) -> None:
-        """Take the last layer out of each tower's head and split it into parts of `TERMS` terms, which `encode` pools.
+        """Remove the last layer of each tower's head and split it into parts of `TERMS` terms, which `encode` pools.
 
         The logits of all terms are never in memory together. The model can no longer be trained or saved.
         Heads of families that are not in `LINEAR_HEADS` stay whole.
 
         Args:
-            prepare: makes a part ready for inference.
+            prepare: prepares a part for inference and returns it.
         """
         taken: dict[nn.Module, nn.ModuleList] = {}
         for side, tower in self.towers.items():
@@ -180,7 +181,7 @@ class SparseEncoder(StaticSide):
     def encode(
         self, side: str, texts: TokenTexts, template: Template, mode: str, multiple: int = 1
     ) -> Tensor:
-        """Return weights of texts, so many at a time that the logits fit into memory; see `DualEncoder.encode`.
+        """Return weights of texts, in batches whose logits fit into memory; see `DualEncoder.encode`.
 
         Returns:
             Shape (texts, vocabulary), float32, not negative.
@@ -197,11 +198,11 @@ class SparseEncoder(StaticSide):
     def weigh(
         self, name: str, inputs: dict[str, Tensor], mode: str, pooling: str, activation: str
     ) -> Tensor:
-        """Return the weights of terms by a tower's logits: see `weigh_terms`.
+        """Return the weights of terms from a tower's logits; see `weigh_terms`.
 
         Args:
-            name: of the tower: a side, or what a subclass has beside the sides.
-            inputs: what the tower reads, shape (texts, tokens) each.
+            name: the tower's name: a side, or an additional tower of a subclass.
+            inputs: the tower's inputs, shape (texts, tokens) each.
         Returns:
             Shape (texts, vocabulary), float32.
         """
@@ -222,12 +223,12 @@ class SparseEncoder(StaticSide):
     def choose_terms(
         self, weights: Tensor, side: str, texts: Ragged, inputs: dict[str, Tensor], mode: str
     ) -> Tensor:
-        """Return the weights of texts, shape (texts, vocabulary), with 0 for terms that a text cannot have."""
+        """Return the weights of texts, shape (texts, vocabulary), with 0 for terms that a text may not have."""
         return weights
 
 
 def take_last_layer(tower: nn.Module) -> nn.Linear:
-    """Take out and return the linear layer that makes a tower's logits; the tower then returns that layer's inputs."""
+    """Remove and return the linear layer that computes a tower's logits; the tower then returns that layer's inputs."""
     model: Any = tower
     last: nn.Linear = model.get_output_embeddings()
     for parent in tower.modules():
@@ -238,7 +239,7 @@ def take_last_layer(tower: nn.Module) -> nn.Linear:
 
 
 def split_layer(layer: nn.Linear, outputs: int) -> Iterator[nn.Linear]:
-    """Split a layer into several that have a part of its outputs each, in order, and share its weights."""
+    """Split a layer into several that share its weights; each computes a part of its outputs, in order."""
     for start in range(0, layer.out_features, outputs):
         rows = slice(start, start + outputs)
         part = nn.Linear(
@@ -258,12 +259,12 @@ def weigh_terms(
     Args:
         logits: of a text's tokens over the vocabulary, shape (texts, length, vocabulary).
         mask: 1 for tokens and 0 for padding, shape (texts, length); None: there is no padding.
-        activation: `log1p_relu`: f(x) = log(1 + log(1 + ReLU(x))), of OpenSearch's models (Geng et al. 2025); `none`:
-            f(x) = ReLU(x).
+        activation: `log1p_relu`: f(x) = log(1 + log(1 + ReLU(x))), as in OpenSearch's models (Geng et al. 2025);
+            `none`: f(x) = ReLU(x).
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
-    # f grows: the largest weight is that of the largest logit, and no more than it is kept
+    # f is monotone: the largest weight comes from the largest logit, the only one that is kept
     if pooling == "max":
         return _activate(take_highest(logits, mask), activation)
     weights = _activate(widen(logits), activation)
@@ -271,7 +272,7 @@ def weigh_terms(
 
 
 def take_highest(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return max_i logit_ij over the tokens i of each text; arguments and shape as of `weigh_terms`."""
+    """Return max_i logit_ij over the tokens i of each text; arguments and shape as in `weigh_terms`."""
     if mask is not None:
         logits = logits.masked_fill(mask[..., None] == 0, -torch.inf)
     # amax is several times faster, but would share the gradient among equal logits.
@@ -291,12 +292,12 @@ def weigh_terms_by_parts(
     pooling: str,
     activation: str = "relu",
 ) -> Tensor:
-    """Return the same from what the layer that makes the logits reads, a part of the vocabulary at a time.
+    """Return the result of `weigh_terms` from the inputs of the last layer, a part of the vocabulary at a time.
 
     Args:
         states: of a text's tokens, shape (texts, length, hidden).
-        layers: each makes the logits of some terms; in the vocabulary's order.
-        mask, pooling, activation: as of `weigh_terms`.
+        layers: each computes the logits of some terms; in the vocabulary's order.
+        mask, pooling, activation: as in `weigh_terms`.
     Returns:
         Shape (texts, vocabulary), float32 at least.
     """
@@ -305,7 +306,8 @@ def weigh_terms_by_parts(
         return torch.cat(
             [weigh_terms(layer(states), mask, pooling, activation) for layer in layers], dim=1
         )
-    # Padding becomes copies of its text's first token, which change no maximum: states are fewer than logits to fill.
+    # Padding becomes copies of the text's first token, which change no maximum. To fill the states costs less than to
+    # fill the logits, which are more numbers.
     filled = states.where(tokens[..., None], states[:, :1])
     weights = torch.cat(
         [weigh_terms(layer(filled), None, pooling, activation) for layer in layers], dim=1
@@ -316,7 +318,7 @@ def weigh_terms_by_parts(
 def compute_in_rows(
     compute: Callable[[dict[str, Tensor]], Tensor], inputs: dict[str, Tensor], width: int
 ) -> Tensor:
-    """Return vectors of texts, shape (texts, width), so many at a time that memory holds `width` numbers a token.
+    """Return vectors of texts, shape (texts, width), in batches small enough to hold `width` numbers for each token.
 
     `inputs` are of shape (texts, tokens, …) each, and `compute` takes some of the texts.
     """
@@ -347,10 +349,10 @@ def join_sparse_rows(
     dtype: torch.dtype = torch.float32,
     where: str = "",
 ) -> csr_array:
-    """Return the non-negative weights that `encode_batches` makes, as a sparse matrix; `where` is their model's folder.
+    """Return the non-negative weights that `encode_batches` yields as a sparse matrix; `where` is the model's folder.
 
     Returns:
-        Shape (texts, dimension), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of
+        Shape (texts, dimension), float32: the weights that are not 0, rounded to `dtype`; each row is in the order of
         the vocabulary.
     Raises:
         UserError: a weight does not fit into `dtype`.

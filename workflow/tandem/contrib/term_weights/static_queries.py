@@ -1,4 +1,4 @@
-"""Queries without a network, whose tokens have fixed weights: the tower, its side of a dual encoder, and its files."""
+"""Fixed weights of query tokens instead of a network: the tower, its side of a dual encoder, and its files."""
 
 import shutil
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ SPARSE_MODULES: Mapping[str, str] = {
 
 
 def locate_terms(texts: Ragged, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return of each token of some texts which text it stands in, and which term it is."""
+    """Return two arrays with an element for each token of the texts: the row of its text, and its term."""
     rows = np.repeat(np.arange(len(texts)), np.diff(texts.offsets))
     terms = texts.ids.astype(np.int64)
     return torch.from_numpy(rows).to(device), torch.from_numpy(terms).to(device)
 
 
 class StaticQueries(nn.Module):
-    """Hold a query tower without a network: each token has a fixed weight, usually 1; special tokens have none.
+    """A query tower without a network: each token has a fixed weight, usually 1; special tokens have none.
 
     `weight` is of shape (vocabulary,).
     """
@@ -54,15 +54,15 @@ class StaticQueries(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Return the weights that `save_pretrained` wrote, or sentence-transformers."""
+        """Return the weights that `save_pretrained` or sentence-transformers wrote."""
         return cls(load_file(folder / WEIGHTS_FILE)["weight"].float())
 
     @classmethod
     def beside(cls, folder: Path, vocabulary: int) -> Self:
-        """Return the weights that an encoder's folder has for queries; 1 for each token where it has none.
+        """Return the weights of query tokens in an encoder's folder; 1 for each token if it has none.
 
         Raises:
-            UserError: they are not as many as the vocabulary has entries.
+            UserError: the number of weights is not the size of the vocabulary.
         """
         static = find_static_queries(folder)
         if static is None:
@@ -85,18 +85,18 @@ class StaticQueries(nn.Module):
         return vectors.requires_grad_(torch.is_grad_enabled())
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write what sentence-transformers loads as a SparseStaticEmbedding."""
+        """Write a folder that sentence-transformers loads as a SparseStaticEmbedding."""
         folder.mkdir(parents=True, exist_ok=True)
         save_file({"weight": self.weight.cpu()}, folder / WEIGHTS_FILE)
         write_json(folder / "config.json", {"frozen": True})
 
 
 class StaticSide(DualEncoder):
-    """Build a dual encoder of which, by `queries: tokens`, no model reads a query."""
+    """A dual encoder in which no model reads queries if the option `queries` is `tokens`."""
 
     @classmethod
     def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
-        """Return the towers of two folders; only the passage's is read where that of queries is static."""
+        """Return the towers of two folders; if the query tower is static, only the passage's folder is read."""
         if shape.representation.get("queries") != "tokens":
             return super()._read(query, passage, shape)
         model = super()._read(query, passage, replace(shape, shared=True))
@@ -105,17 +105,17 @@ class StaticSide(DualEncoder):
         return model
 
     def _add_layers(self, layers: list[Dense]) -> None:
-        """Add none to queries that no model reads."""
+        """Add the layers, but none for queries that no model reads."""
         super()._add_layers(layers)
         if isinstance(self.towers["query"], StaticQueries):
             self.dense["query"] = nn.ModuleList()
 
 
 def adopt_static(source: Path, folder: Path) -> bool:
-    """Put weights of queries' tokens beside the passages' encoder that is copied from `source` to `folder` already.
+    """Copy the weights of query tokens from `source` to `folder`, which already holds a copy of the passages' encoder.
 
-    The folder is then what sentence-transformers loads, wherever the parts lay before. Return False, whether it has
-    such weights or not: encoders read all others.
+    sentence-transformers can then load the folder, wherever the parts were in `source`. Returns False whether `source`
+    has such weights or not: encoders read all other folders.
 
     Raises:
         UserError: queries have another tokenizer than passages.

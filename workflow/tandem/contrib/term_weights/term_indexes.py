@@ -1,14 +1,14 @@
-"""Indexes of weights of terms, in Lucene and in Seismic, their searches, and how these compare with the exact one.
+"""Indexes of weights of terms in Lucene and in Seismic, and their searches.
 
-Stages `impacts` and `search_impacts`: a weight w becomes the whole number round(w · L / m) of L = 255 levels: of
-passages m is the largest weight of all, of a query its own largest. What becomes 0 is left out. The score is
-Σ_j q_j d_j over the terms, a whole number, which Lucene's float32 holds exactly below 2²⁴: the ranking is that of the
-exact product of the rounded weights.
+Stages `impacts` and `search_impacts`: a weight w becomes the whole number round(w · L / m), with L = 255 levels. For
+passages, m is the largest weight of all passages; for a query, its own largest weight. Weights that become 0 are left
+out. The score is Σ_j q_j d_j over the terms: a whole number, which Lucene's float32 holds exactly below 2²⁴. So the
+ranking is that of the exact product of the rounded weights.
 
-Stages `seismic` and `search_seismic` (Bruch et al. 2024), an approximation: a term's list has the passages with its
-largest weights, in blocks of similar ones; a query opens the lists of its largest terms alone and passes over blocks
-whose summary scores too little. What is proposed is scored by the exact product of the stored weights, as of
-`retrieve_sparse`, ties by document id.
+Stages `seismic` and `search_seismic` (Bruch et al. 2024), an approximation: a term's list contains the passages with
+the term's largest weights, in blocks of similar passages. A query opens only the lists of its largest terms and skips
+blocks whose summary scores too low. The passages that are left are scored by the exact product of the stored weights,
+as in `retrieve_sparse`; ties go by document id.
 """
 
 import json
@@ -54,12 +54,12 @@ _LEVELS = 255
 _ANSERINI_OPTIONS: dict[str, object] = {"impact": True, "pretokenized": True}
 _SEISMIC_NAME = "index"
 _SEISMIC_FILE = f"{_SEISMIC_NAME}.index.seismic"  # Seismic adds the ending
-_TWO_BYTE_TERMS = 1 << 16  # terms that two bytes number
-_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # of a term's number and its weight
+_TWO_BYTE_TERMS = 1 << 16  # terms that a number of two bytes can name
+_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
 _ImpactRanking = tuple[str, list[str], Floats]
 _ComparisonLine = dict[str, str | float | None]
-# of the queries from one to another, by so many threads
+# a search with the first query, the query after the last, and the number of threads
 _TimedSearch = Callable[[int, int, int], list[list[str]]]
 
 
@@ -68,7 +68,7 @@ def round_weights(weights: Any, largest: Any) -> Any:
 
     Args:
         weights: a `csr_array` of shape (texts, vocabulary).
-        largest: the weight that becomes `_LEVELS`: a number, or one for each stored weight.
+        largest: the weight that becomes `_LEVELS`: one number, or a number for each stored weight.
     """
     rounded = weights.copy()
     rounded.data = np.rint(weights.data.astype(np.float64) * _LEVELS / largest)
@@ -77,7 +77,7 @@ def round_weights(weights: Any, largest: Any) -> Any:
 
 
 def round_query_weights(weights: Any) -> Any:
-    """Return `round_weights` of queries, each by its own largest weight."""
+    """Return the weights of queries rounded by `round_weights`, each query by its own largest weight."""
     largest = np.empty(0)
     if weights.shape[0]:
         largest = weights.max(axis=1).toarray().ravel()
@@ -100,7 +100,7 @@ def run_impacts(job: Job[ImpactsParams]) -> None:
             path = draft.path(f"{TEXTS_FOLDER}/{number:05}.jsonl")
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 for row, name in enumerate(names):
-                    # As Anserini reads vectors.
+                    # the format in which Anserini reads vectors
                     line = {"id": name, "contents": "", "vector": _name_terms(rounded, row)}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
         index_files(
@@ -121,7 +121,7 @@ def run_impacts(job: Job[ImpactsParams]) -> None:
 
 
 def _name_terms(weights: Any, row: int) -> dict[str, int]:
-    """Return the weights of a row, terms named by their numbers."""
+    """Return the weights of a row by term; a term's name is its number."""
     stored = slice(weights.indptr[row], weights.indptr[row + 1])
     names = map(str, weights.indices[stored].tolist())
     values = weights.data[stored].astype(int).tolist()
@@ -138,12 +138,12 @@ class Impacts(OpenIndex):
     def search(
         self, ids: list[str], queries: Any, depth: int, threads: int
     ) -> Iterator[_ImpactRanking]:
-        """Yield the best passages of queries that match any, ties by document id.
+        """Yield the best passages of each query that matches any, ties by document id.
 
-        As many queries are searched for at a time as fill memory with `HITS_AT_ONCE` hits.
+        Queries are searched in groups with at most `HITS_AT_ONCE` hits in memory.
 
         Args:
-            queries: as of `round_query_weights`, shape (queries, vocabulary).
+            queries: the result of `round_query_weights`, shape (queries, vocabulary).
         """
         matching = np.flatnonzero(np.diff(queries.indptr)).tolist()
         size = max(1, HITS_AT_ONCE // depth)
@@ -183,7 +183,7 @@ def count_queries(ranked: Iterator[_ImpactRanking], progress: Progress) -> Itera
 
 
 def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
-    """Return a name of the package pyseismic-lsr, for as many terms as passages have.
+    """Return the object with this name from the package pyseismic-lsr, in the variant for the passages' vocabulary.
 
     Raises:
         UserError: the package is not installed.
@@ -194,7 +194,7 @@ def load_seismic(name: str, passages: TermWeights | None = None) -> Any:
 
 
 def run_seismic(job: Job[SeismicParams]) -> None:
-    """Index the input `passages`. Execution: `workers` threads. The bytes differ from build to build."""
+    """Index the input `passages` with `workers` threads (execution). The index's bytes differ from build to build."""
     require_passages(job, "passages")
     params = job.params
     passages = TermWeights(job.inputs["passages"], "passages")
@@ -224,7 +224,7 @@ def run_seismic(job: Job[SeismicParams]) -> None:
 
 
 class Seismic:
-    """Open the index of an artifact and search it; `params` say how much of it is searched."""
+    """Open the index of an artifact and search it; `params` decide how much of it is searched."""
 
     def __init__(self, index: Artifact, passages: TermWeights, params: SeismicSearch) -> None:
         self.index = load_seismic("SeismicIndex", passages).load(str(index.folder / _SEISMIC_FILE))
@@ -256,7 +256,7 @@ class Seismic:
             num_threads=threads,
         )
         result = [np.empty(0, np.int64)] * queries.shape[0]
-        for hits_of_query in hits:  # the queries come in any order; each hit names its own
+        for hits_of_query in hits:  # the queries come in any order; each hit names its query
             if hits_of_query:
                 query = int(hits_of_query[0][0])
                 result[query] = np.array([int(name) for _, _, name in hits_of_query], np.int64)

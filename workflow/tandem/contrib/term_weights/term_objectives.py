@@ -30,12 +30,12 @@ from tandem.training.objectives.dual import (
     QueryCopies,
 )
 
-# Of the terms that a gate shall not add, which are nearly the whole vocabulary.
+# The weight λ of the terms that a gate should not add, which are nearly the whole vocabulary.
 _ABSENT_WEIGHT = 1e-3
 
 
 class LearnsQueries(DualObjective):
-    """Base of the objectives by which the positive of each list learns the terms of its training queries.
+    """Base of the objectives that train the positive of each list to predict the terms of its training queries.
 
     Attributes:
         loss: the loss's name.
@@ -51,13 +51,13 @@ class LearnsQueries(DualObjective):
         self.passages = passages[by_passage]
 
     def list_queries(self, passage: int) -> list[Ids]:
-        """Return the token ids of each training query to which a passage, given by its row, is relevant."""
+        """Return the token ids of each training query to which a passage is relevant; `passage` is its row."""
         first, last = np.searchsorted(self.passages, (passage, passage + 1))
         return [self.tokens.queries[int(row)] for row in self.queries[first:last]]
 
     @abstractmethod
     def compute_losses(self, rows: Ids, texts: Ragged) -> Tensor:
-        """Return the loss of each of some passages, given by their rows and their token ids, shape (passages,)."""
+        """Return the loss of each passage, shape (passages,), from their rows and token ids."""
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The loss is a sum over passages."""
@@ -78,10 +78,10 @@ class LearnsQueries(DualObjective):
 class TermRecall(LearnsQueries):
     """(1/n) Σ_i (ŷ_i - QTR(t_i, p))² over the n tokens t_i of each list's positive p, averaged over lists.
 
-    QTR(t, p), query term recall, is the share of the training queries to which p is relevant that have the token t
-    (DeepCT: Dai and Callan 2019). ŷ_i = W h_i + b stands before the ReLU, so that what is below 0 learns too. DeepCT's
-    code averages over all tokens of a batch, where longer passages weigh more, and a word's first piece stands for the
-    word; here each piece is a term. The lists' negatives are not read.
+    QTR(t, p), query term recall, is a share of the training queries to which p is relevant: those that contain the
+    token t (DeepCT: Dai and Callan 2019). ŷ_i = W h_i + b is the value before the ReLU, so that values below 0 learn
+    too. DeepCT's code averages over all tokens of a batch, so that longer passages weigh more; and a word's first piece
+    represents the word, while each piece is a term here. The lists' negatives are not read.
     """
 
     model: UniCoil
@@ -102,7 +102,7 @@ class TermRecall(LearnsQueries):
         return errors.sum(1) / own.sum(1).clamp(min=1)
 
     def recall(self, passage: int) -> Ids:
-        """Return QTR of each token of a passage, given its row; shape (tokens,), without special ones."""
+        """Return QTR of each token of the passage in this row; shape (tokens,), without special tokens."""
         queries = self.list_queries(passage)
         own = self.tokens.passages[passage]
         separators = self.tokens.template.separators("passage")
@@ -118,8 +118,8 @@ class ExpansionTerms(LearnsQueries):
 
     G_j = σ(max_i gate_logit_ij) over the tokens i of p; T are the terms of the training queries to which p is relevant
     (SparTerm: Bai et al. 2020, "passage to query", the gate's own loss). Terms of p itself are in neither sum, since
-    the gate lets them through anyway. λ is .001: nearly all of the vocabulary is not in T. The gate alone learns, and
-    the lists' negatives are not read.
+    the gate lets them through anyway. λ is .001, since nearly all of the vocabulary is not in T. Only the gate learns,
+    and the lists' negatives are not read.
     """
 
     model: SparTerm
@@ -156,10 +156,11 @@ def mark_terms(texts: Ragged, like: Tensor) -> Tensor:
 class CoTraining(DualObjective):
     """L = L_w + L_e, the losses by passages' weights w and by their expansion e (SpaDE: Choi et al. 2022).
 
-    Both as of `BatchDualObjective`.
+    Each is the loss of `BatchDualObjective`.
 
-    With `co_training` L_w is of that share of a batch's lists where e's -log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over the
-    list is largest, and L_e of those where w's is; without, both are of all lists.
+    With `co_training`, each part learns only from the lists that the other part knows least, a share of a batch's
+    lists: L_w from those where e's -log( e^{s(q,p+)} / Σ_p e^{s(q,p)} ) over the list is largest, and L_e from those
+    where w's is largest. Without `co_training`, both learn from all lists.
     """
 
     model: Spade
@@ -173,7 +174,7 @@ class CoTraining(DualObjective):
         self.expansion = Expanding(self.model.alone("expansion"), *options)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """See `Objective`; beside `loss` stand L_w as `weights` and the terms of L_e."""
+        """See `Objective`. The result contains `loss`, L_w as `weights`, and the terms of L_e."""
         by_expansion = self.hardest(self.expansion, batch)
         by_weights = self.hardest(self.weights, batch)
         weights = self.weights.backward(by_expansion, seeds.child(0))["loss"]
@@ -182,9 +183,9 @@ class CoTraining(DualObjective):
 
     @torch.no_grad()
     def hardest(self, judge: BatchDualObjective, batch: Batch) -> Batch:
-        """Return the lists of a batch that one of the encoders, without dropout, knows least.
+        """Return the lists of a batch with the largest loss by one of the encoders, without dropout.
 
-        Without `co_training` these are all.
+        Without `co_training`, return all lists.
         """
         if not self.train.co_training:
             return batch
@@ -201,7 +202,7 @@ class CoTraining(DualObjective):
 
 
 class Expanding(BatchDualObjective):
-    """Compute the loss of a passage's expansion, which also learns to say the terms of its query."""
+    """The loss of a passage's expansion, which also learns to predict the terms of its query."""
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
         """Add -Σ_{t ∈ q} log( e^{e(p+)_t} / Σ_j e^{e(p+)_j} ), summed over queries, to `BatchDualObjective`'s."""

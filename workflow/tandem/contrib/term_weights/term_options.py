@@ -28,24 +28,24 @@ class FrequencyIndex(TermIndex):
 
 
 class PrunedIndex(TermIndex):
-    """Weights of terms but for those that very many passages have (SpaDE)."""
+    """Weights of terms, without the terms that very many passages have (SpaDE)."""
 
     type: Literal["pruned"]
     above: float = Field(
         0.7,
         gt=0,
         lt=1,
-        description="terms that a larger share of the passages has count for nothing",
+        description="terms that a larger share of the passages contains are ignored",
     )
 
 
 class SeismicBuild(Section):
-    """What Seismic keeps of weights of terms."""
+    """How many of the weights of terms Seismic's index keeps."""
 
     postings: int = Field(
         3500,
         ge=1,
-        description="passages of a term's list on average, those with the largest weights",
+        description="passages in a term's list on average, those with the largest weights",
     )
     centroid_fraction: float = Field(
         0.1, gt=0, le=1, description="blocks of a list, as a share of its passages"
@@ -56,16 +56,16 @@ class SeismicBuild(Section):
 
 
 class SeismicSearch(Section):
-    """How much of Seismic's lists a query looks at."""
+    """How much of Seismic's lists a query searches."""
 
     query_cut: int = Field(
-        10, ge=1, description="terms of a query whose lists are searched, the largest"
+        10, ge=1, description="largest terms of a query, whose lists are searched"
     )
     heap_factor: float = Field(
         0.8,
         gt=0,
         le=1,
-        description="a block is looked at if its summary times this beats the worst result so far",
+        description="a block is scored if its summary's score times this exceeds the worst result so far",
     )
 
 
@@ -80,7 +80,7 @@ ExactTermIndex = FrequencyIndex | PrunedIndex
 
 
 class TermWeightsParams(EmbeddingsParams):
-    """Weights of the terms of passages or queries by a sparse encoder."""
+    """Weights of the terms of passages or queries, computed by a sparse encoder."""
 
     dtype: Literal["fp32", "fp16"] = Field("fp16", description="of the weights on disk")
 
@@ -92,7 +92,7 @@ class RetrieveTermsParams(RetrieveParams):
         None,
         exclude_if=not_,
         discriminator="type",
-        description="what becomes of passages' weights; null: as they are",
+        description="how passages' weights are transformed; null: not at all",
     )
 
 
@@ -109,11 +109,11 @@ class SeismicParams(SeismicBuild, Params):
 
 
 class SearchSeismicParams(SeismicSearch, RunParams):
-    """Search through Seismic; exact scores of what it proposes."""
+    """Search in Seismic, and exact scores of the passages that it returns."""
 
 
 class NamedSeismic(SeismicSearch):
-    """An index of Seismic's among those that are compared."""
+    """A Seismic index among the indexes that are compared."""
 
     name: str = Field(description="its entry of `indexes`")
 

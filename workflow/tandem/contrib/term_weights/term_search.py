@@ -1,8 +1,8 @@
 """Store weights of terms in blocks of sparse rows, and search them (stage `retrieve_sparse`), without torch.
 
-The stage finds the best passages of each query by the exact dot product. A passage without any of a query's terms is no
-result. The score is a float64 sum in the order of the vocabulary, rounded to float32, so that it depends on the pair
-alone, however blocks, threads and shards divide up the work.
+The stage finds the best passages of each query by the exact dot product. A passage without any of a query's terms is
+not a result. The score is a float64 sum in the order of the vocabulary, rounded to float32, so that it depends only on
+the pair, however blocks, threads and shards divide the work.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
-QUERIES_PER_PRODUCT = 32  # that are multiplied at once
+QUERIES_PER_PRODUCT = 32  # queries that are multiplied at once
 
 
 class SparseBlocks(Blocks):
@@ -39,7 +39,7 @@ class SparseBlocks(Blocks):
     suffix = ".npz"
 
     def write(self, number: int, vectors: Any, computed: dict[str, str]) -> Json:
-        """Write a block of weights, a `csr_array` of shape (rows, vocabulary), with facts."""
+        """Write a block of weights, a `csr_array` of shape (rows, vocabulary), and return its facts."""
         weights = vectors.data.astype(np.float16 if self.dtype == FP16 else np.float32)
         starts = vectors.indptr.astype(np.int64)
         terms = vectors.indices.astype(np.int32)
@@ -56,7 +56,7 @@ class SparseBlocks(Blocks):
         return self.pieces.write(self.name(number), save, **facts, **computed)
 
     def summarise(self, facts: Iterable[Json]) -> Json:
-        """Return how many terms of the mean row have a weight."""
+        """Return how many terms with a weight a row has on average."""
         weights = sum(block["weights"] for block in facts)
         return {"active_terms": round(weights / max(1, self.rows), 2)}
 
@@ -69,12 +69,12 @@ class TermWeights(Embeddings):
 
     @property
     def active(self) -> float:
-        """Return the number of terms with a weight in the mean row."""
+        """Return how many terms with a weight a row has on average."""
         return float(self.artifact.manifest.facts["active_terms"])
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of the mean row: the number and float64 weight of each of its terms."""
+        """Return the bytes of an average row: the number and the float64 weight of each of its terms."""
         return int(12 * self.active) + 8
 
     def read_stored(self, number: int) -> Any:
@@ -97,7 +97,7 @@ class TermWeights(Embeddings):
 
 
 class Pruned(TermWeights):
-    """Read passages' weights without the terms that more than a share of the passages have (Choi et al. 2022).
+    """Read passages' weights without the terms that more than a given share of the passages have (Choi et al. 2022).
 
     Queries' weights of these terms then have no effect, as if they had been removed, too. All blocks are read once
     before the first search.
@@ -111,7 +111,7 @@ class Pruned(TermWeights):
         self.common = df > params.above * self.rows
 
     def read_stored(self, number: int) -> Any:
-        """Read a block's weights that are left, float32."""
+        """Read the remaining weights of a block, float32."""
         weights = super().read_stored(number)
         weights.data[self.common[weights.indices]] = 0
         weights.eliminate_zeros()
@@ -119,11 +119,11 @@ class Pruned(TermWeights):
 
 
 class Frequencies(TermWeights):
-    """Read passages' weights by BM25, of frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
+    """Read BM25's weights of passages from frequencies tf = round(scale · weight): DeepCT-Index (Dai and Callan 2019).
 
     w_{t,d} = idf(t) · tf / (tf + k1 (1 - b + b |d| / mean |d|)), with |d| = Σ_t tf and
-    idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2)): Lucene's, but for its rounded lengths. All blocks are read once before
-    the first search.
+    idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2)): Lucene's BM25, except for Lucene's rounded lengths. All blocks are
+    read once before the first search.
     """
 
     def __init__(self, artifact: Artifact, params: FrequencyIndex) -> None:
@@ -166,11 +166,11 @@ def open_passages(artifact: Artifact, index: ExactTermIndex | None) -> TermWeigh
 
 
 def select_best(queries: Any, inverted: Any, ranks: Array, depth: int, temperature: float) -> Array:
-    """Return the best passages of some queries, packed, 0 for none.
+    """Return the best passages of some queries, packed; 0 where a query has fewer.
 
     Args:
         queries: weights, a `csr_array` of float64, shape (queries, vocabulary), in the order of the vocabulary.
-        inverted: weights of passages by term, the same, shape (vocabulary, passages).
+        inverted: weights of passages by term, a `csr_array` of float64, shape (vocabulary, passages).
         ranks: alphabetical ranks of the passages' ids, shape (passages,).
     Returns:
         Shape (queries, depth).
@@ -188,7 +188,7 @@ def select_best(queries: Any, inverted: Any, ranks: Array, depth: int, temperatu
 
 
 class SparseRetrieval(retrieve.Retrieval):
-    """`Retrieval` over weights of terms, of which an inverted index of a part of a block is in memory."""
+    """`Retrieval` over weights of terms, with an inverted index of a part of a block in memory."""
 
     vectors = TermWeights
     passages: TermWeights
@@ -201,7 +201,7 @@ class SparseRetrieval(retrieve.Retrieval):
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Yield the packed best passages in these blocks, a group of queries at a time, shape (group, depth)."""
         workers = self.job.execution.workers or 1
-        # Of a passage: its weights as stored, in float64 and by term, and a score for each query that is multiplied.
+        # A passage's weights as stored, in float64 and by term, and its score for each query that is multiplied.
         bytes_per_passage = 4 * self.passages.row_bytes + 12 * QUERIES_PER_PRODUCT * workers
         step = max(1, self.memory // 2 // bytes_per_passage)
         total = len(self.groups) * self.passages.rows * len(numbers) // max(1, len(self.passages))
@@ -237,7 +237,7 @@ class SparseRetrieval(retrieve.Retrieval):
     def _select_best(
         self, queries: csr_array, inverted: csr_array, ranks: Array, batch: slice
     ) -> Array:
-        """Call `select_best` for some queries, copied here, so that a thread holds only those that it searches for."""
+        """Call `select_best` for a copy of some queries, so that a thread holds only the queries it searches for."""
         return select_best(queries[batch], inverted, ranks, self.depth, self.passages.temperature)
 
 

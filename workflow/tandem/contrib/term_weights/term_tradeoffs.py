@@ -1,4 +1,4 @@
-"""Stage `term_tradeoffs`: searches of weights of terms compared, in Lucene and in Seismic beside the exact one."""
+"""Stage `term_tradeoffs`: a comparison of searches of weights of terms: exact, in Lucene and in Seismic."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,17 +21,18 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_text
 from tandem.store.job import Job, writing
 
-_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # of a term's number and its weight
+_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
 _ComparisonLine = dict[str, str | float | None]
-# of the queries from one to another, by so many threads
+# a search with the first query, the query after the last, and the number of threads
 _TimedSearch = Callable[[int, int, int], list[list[str]]]
 
 
 class _Comparison:
-    """Search for a sample of queries exactly, in Lucene and in Seismic: what `run` compares.
+    """The searches that `run` compares, for a sample of queries: exact, in Lucene and in Seismic.
 
-    A search takes the first query, the one behind the last, and threads, and returns each query's documents.
+    A search takes the first query, the query after the last, and the number of threads; it returns each query's
+    documents.
     """
 
     def __init__(self, sample: Any, passages: TermWeights, order: PassageOrder, depth: int) -> None:
@@ -79,10 +80,10 @@ class _Comparison:
 
 
 def run(job: Job[TermTradeoffsParams]) -> None:
-    """Measure recall, latency, terms and bytes: `tradeoffs.csv`, as of `tradeoffs`, and with `active_terms`.
+    """Measure recall, latency, terms and bytes; write `tradeoffs.csv` as `tradeoffs` does, with `active_terms` added.
 
-    Seismic ranks by its own scores here. Latency is of one query at a time by one thread, throughput of all queries:
-    times differ every time. The weights of all passages are in memory.
+    Seismic ranks by its own scores here. Latency is measured with one query at a time and one thread, throughput with
+    all queries together; times differ from run to run. The weights of all passages are in memory.
     """
     params = job.params
     passages, queries = open_embeddings(job, TermWeights)
@@ -104,7 +105,7 @@ def run(job: Job[TermTradeoffsParams]) -> None:
         def measure(
             name: str, factory: str, search: _TimedSearch, size: float, artifact: Artifact
         ) -> None:
-            """Measure one search and add its line; `size` is in bytes of a passage."""
+            """Measure one search and add its line; `size` is in bytes per passage."""
 
             def search_alone(query: int) -> object:
                 return search(query, query + 1, 1)

@@ -1,4 +1,4 @@
-"""UHD-BERT: very many dimensions, of which a token keeps those of its largest numbers."""
+"""UHD-BERT: vectors of very many dimensions; each token keeps only the dimensions with its largest numbers."""
 
 from typing import Any
 
@@ -18,24 +18,25 @@ from tandem.models.tokens import Template, TokenTexts
 
 @representation("uhd")
 class UltraHighDimensional(OwnTokens):
-    """Very many dimensions, of which each token keeps those of its largest numbers (UHD-BERT, Jang et al. 2021).
+    """Very many dimensions; each token keeps only those with its largest numbers (UHD-BERT, Jang et al. 2021).
 
     w_j = max_i ReLU(z_ij) over the tokens i that j wins: z_ij is among the k largest numbers of z_i = W h_i + b.
 
-    With `layers` there are such dimensions for each of these layers of the encoder, of its states h and by a W and b of
-    its own: a text has a bucket a layer, one beside the other.
+    With `layers`, each of these layers of the encoder has such dimensions, computed from its states h by a W and b of
+    its own: a text's vector consists of one bucket for each layer.
 
-    The score is the dot product of weights; with `binary` all of them are 1, except while the model learns: the number
-    of dimensions that two texts share. Special tokens win nothing.
+    The score is the dot product of weights. With `binary`, all weights are 1 except in training, so that the score is
+    the number of dimensions that two texts share. Special tokens win nothing.
     """
 
     reads = TOKEN_VECTORS
     options: WinnersTakeAll
 
     def new_layers(self, hidden: int) -> list[Dense]:
-        """Return the layer that makes each bucket's dimensions.
+        """Return the layers that compute the dimensions, one for each bucket.
 
-        A `UserError` where the encoder lacks a layer of `layers`.
+        Raises:
+            UserError: the encoder lacks a layer of `layers`.
         """
         tower: Any = self.towers["passage"]
         last = max(self.options.layers or (0,))
@@ -63,7 +64,7 @@ class UltraHighDimensional(OwnTokens):
         layers = self.layers(side)
 
         def compete(part: dict[str, Tensor]) -> Tensor:
-            """Return the buckets of some texts, in which only the winners are above 0, shape (texts, dimension)."""
+            """Return the buckets of some texts, shape (texts, dimension); only winners are above 0."""
             with precision(mode):
                 by_layer = part["states"].chunk(len(layers), dim=-1)
                 buckets = [layer(hidden) for layer, hidden in zip(layers, by_layer, strict=True)]
@@ -77,7 +78,7 @@ class UltraHighDimensional(OwnTokens):
 
 
 def keep_winners(logits: Tensor, mask: Tensor, count: int) -> Tensor:
-    """w_j = max_i ReLU(z_ij) over the tokens i of which z_ij is among the `count` largest numbers.
+    """w_j = max_i ReLU(z_ij) over the tokens i that have z_ij among their `count` largest numbers.
 
     No gradient reaches numbers that lose.
 

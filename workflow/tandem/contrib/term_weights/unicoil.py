@@ -14,12 +14,12 @@ from tandem.models.tokens import Template, TokenTexts
 
 @representation("unicoil")
 class UniCoil(StaticSide, OwnTokens):
-    """Weigh a text's own terms: ReLU(W h_i + b) of each token i, and 0 of all other terms (Lin and Ma 2021).
+    """Weigh a text's own terms: ReLU(W h_i + b) for each token i, and 0 for all other terms (Lin and Ma 2021).
 
-    A term that stands there several times has the largest weight of a passage's tokens, and the sum of a query's: the
-    score is COIL's, Σ over the query's tokens of the product with the term's best token of the passage. Special tokens
-    have no weight. Without the expansion of passages, which is a matter of the texts. With `queries: tokens` the
-    query's tower is `StaticQueries`, and nothing of it is learned.
+    If a term occurs several times, its weight is the largest of its tokens' in a passage and their sum in a query. So
+    the score is COIL's: Σ over the query's tokens of the product with the term's best token of the passage. Special
+    tokens have no weight. Passages are not expanded here: that would change the texts. With `queries: tokens`, the
+    query's tower is `StaticQueries`, and it learns nothing.
     """
 
     def new_layers(self, hidden: int) -> list[Dense]:
@@ -50,7 +50,7 @@ class UniCoil(StaticSide, OwnTokens):
     def scalars(
         self, side: str, rows: Ragged, template: Template, mode: str, multiple: int = 1
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the tokens' ids, W h_i + b of each token i, and which of them are a text's own; see `states`."""
+        """Return the tokens' ids, W h_i + b of each token i, and a mask of the text's own tokens; see `states`."""
         states, ids, own = self.states(side, rows, template, mode, multiple)
         (layer,) = self.layers(side)
         return ids, layer.linear(states)[..., 0], own

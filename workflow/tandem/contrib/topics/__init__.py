@@ -1,1 +1,1 @@
-"""Batches of queries about one topic (TAS)."""
+"""Batches whose queries are about one topic (TAS)."""

@@ -9,4 +9,4 @@ class TopicsParams(Params):
     """Clusters of the training queries."""
 
     clusters: int = Field(ge=2, description="how many")
-    seed: int = Field(description="of the queries that they start from")
+    seed: int = Field(description="of the queries from which they start")

@@ -1,4 +1,4 @@
-"""The clusters of the training queries, as a stage."""
+"""Plan the stage that clusters the training queries."""
 
 from tandem.config.models import ModelEntry
 from tandem.config.references import Name
@@ -12,7 +12,7 @@ from tandem.plan.searches import plan_encoding
 
 @plans_reference("topics")
 def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
-    """Plan the clusters of the queries that have lists, by the dual encoder that a key of `topics` names."""
+    """Plan the clusters of the queries that have lists; a key of `topics` names the dual encoder of their vectors."""
     system = name.names[0]
     queries = plan_encoding(ctx, "embeddings", system, name.path, scope.dataset, scope.split)
     params = {**json_of(name.section), "seed": scope.seed}
@@ -22,7 +22,7 @@ def plan_topics(ctx: Context, name: Name, scope: Scope) -> dict[str, Stage]:
 
 @checks_training("topics")
 def check_topics(ctx: Context, at: str, entry: ModelEntry, data: str) -> None:
-    """Refuse lists of several splits, of which the queries of one have a topic."""
+    """Refuse lists of several splits, since only the queries of one split have topics."""
     lists = entry.candidates
     for number, more in enumerate(lists.also):
         if more.split != lists.split:

@@ -1,4 +1,4 @@
-"""The stage that clusters training queries, and batches of one cluster's."""
+"""Register the stage that clusters training queries, and batches with queries of one cluster."""
 
 from tandem.config.training import ARRANGEMENTS
 from tandem.contrib.topics.options import TopicsParams

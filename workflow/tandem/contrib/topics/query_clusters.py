@@ -1,4 +1,4 @@
-"""Stage `topics`: k-means of the training queries' vectors."""
+"""Stage `topics`: cluster the training queries' vectors by k-means."""
 
 import faiss
 import numpy as np
@@ -15,7 +15,7 @@ from tandem.store.job import Job, writing
 
 
 def run(job: Job[TopicsParams]) -> None:
-    """Write `topics.parquet`: each query's cluster by the angle between vectors, for batches of one topic (TAS)."""
+    """Write `topics.parquet`: each query's cluster, by the angle between vectors, for batches of one topic (TAS)."""
     embeddings = Embeddings(job.inputs["queries"], "queries")
     count = job.params.clusters
     if count > embeddings.rows:

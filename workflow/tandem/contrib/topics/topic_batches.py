@@ -1,4 +1,4 @@
-"""Epochs whose batches have queries of one topic."""
+"""Arrange epochs in batches with queries of one topic."""
 
 from dataclasses import dataclass
 
@@ -14,17 +14,17 @@ from tandem.training.instances import Instances
 
 @dataclass(frozen=True)
 class TopicBatches:
-    """Arrange an epoch by topic; `topics` are those of each query row, -1 of other splits' queries."""
+    """Arrange an epoch by topic; `topics` contains the topic of each query row, -1 for queries of other splits."""
 
     topics: Ids
 
     def __call__(
         self, instances: Instances, order: Ids, per_batch: int, seed: int, epoch: int
     ) -> Ids:
-        """Return the instances in an order in which each batch is of one topic."""
+        """Return the instances in an order in which each batch has one topic."""
         indices = np.searchsorted(instances.bounds, order, side="right") - 1
         topics = self.topics[instances.lists.queries[indices]]
-        # The batches go on over the end of an epoch: these instances fill up the last one of the epoch before.
+        # Batches continue across the end of an epoch: this many instances complete the last batch of the epoch before.
         begun = -epoch * len(instances) % per_batch
         rng = np.random.default_rng([seed, 4, epoch])
         return order_by_topic(order, topics, per_batch, begun, rng)
@@ -41,15 +41,15 @@ def arrange_by_topic(job: Job[ModelParams], queries: IdRows) -> TopicBatches:
 def order_by_topic(
     order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator
 ) -> Ids:
-    """Return an epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
+    """Return an epoch's order in which each batch has one topic: topic-aware sampling (Hofstätter et al. 2021).
 
-    Every instance is still visited once an epoch, where the paper draws a topic for each batch. What does not fill a
-    batch of its topic is in batches of several topics, neighbours in the topics' numbers.
+    The paper draws a topic for each batch; here, every instance is still visited once per epoch. Instances that do not
+    fill a batch of their topic are put into batches of several topics with neighbouring numbers.
 
     Args:
         order: the instances in random order.
-        topics: of each of them, same shape.
-        begun: instances that complete the last batch of the epoch before.
+        topics: the topic of each instance, same shape.
+        begun: number of instances that complete the last batch of the epoch before.
         rng: shuffles the batches.
     """
     sizes = np.unique(topics, return_counts=True)[1]
@@ -63,7 +63,7 @@ def order_by_topic(
     full = np.concatenate(in_full_batches).reshape(-1, per_batch)
     rest = np.concatenate(left_over)
     full = full[rng.permutation(len(full))]
-    # one more batch is broken up for the one that the last epoch began
+    # if too few instances are left to complete the last epoch's batch, one more batch is broken up for it
     if len(rest) < begun and len(full):
         rest = np.concatenate([full[-1], rest])
         full = full[:-1]
