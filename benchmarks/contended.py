@@ -7,7 +7,7 @@ One line per measurement, separated by tabs: what, ours, peer, ratio, unit. For 
 same work on two threads when it is its turn. In a round, the processes take turns next to no, one and two busy
 programs, in a different order each time. Medians over the rounds are compared. A busy program is a training on two
 threads with the libraries' default way of waiting; it is stopped between the turns. The ways are `ours`, Tandem's
-setting (`tandem.cluster.threads`); longer or shorter spinning by GNU's OpenMP (`10,000` and `300` turns of its loop);
+setting (`tandem.cluster.threads`); longer or shorter spinning by GNU's OpenMP (`1,000` and `300` turns of its loop);
 `passive` (OpenMP's word for sleeping at once); and `unset`, the libraries' default. For each, the script measures the
 steps per second; the processor's milliseconds per step, which other work on the machine disturbs least; and the share
 of the idle rate that is left next to busy programs. The machine must be idle otherwise.

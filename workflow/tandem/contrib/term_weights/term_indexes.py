@@ -12,7 +12,7 @@ as in `retrieve_sparse`; ties go by document id.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
 from typing import Any
@@ -55,12 +55,8 @@ _ANSERINI_OPTIONS: dict[str, object] = {"impact": True, "pretokenized": True}
 _SEISMIC_NAME = "index"
 _SEISMIC_FILE = f"{_SEISMIC_NAME}.index.seismic"  # Seismic adds the ending
 _TWO_BYTE_TERMS = 1 << 16  # terms that a number of two bytes can name
-_WEIGHT_BYTES = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
 _ImpactRanking = tuple[str, list[str], Floats]
-_ComparisonLine = dict[str, str | float | None]
-# a search with the first query, the query after the last, and the number of threads
-_TimedSearch = Callable[[int, int, int], list[list[str]]]
 
 
 def round_weights(weights: Any, largest: Any) -> Any:
