@@ -143,7 +143,7 @@ def test_a_question_whose_answers_stand_twice_is_refused(tmp_path):
     folder = write(tmp_path, ["d1"], {"test": ["d1"]})
     line = json.dumps({"_id": "test0", "answers": ["a cat"]}) + "\n"
     (folder / "answers.jsonl").write_text(2 * line)
-    with pytest.raises(UserError, match="answers:2: query id .test0. again"):
+    with pytest.raises(UserError, match="answers.jsonl:2: query id .test0. again"):
         seen(folder)
 
 
