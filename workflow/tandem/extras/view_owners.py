@@ -11,7 +11,7 @@ from tandem.plan.views import list_views
 from tandem.store.files import write_text
 
 # in the folder: the files of the configuration whose views these are
-RECORD = "configuration.json"
+OWNER_FILE = "configuration.json"
 
 
 def check_owner(views: str, files: Sequence[Path]) -> None:
@@ -23,7 +23,7 @@ def check_owner(views: str, files: Sequence[Path]) -> None:
         views: the folder, as `views_folder` returns it.
         files: the configuration's files.
     """
-    record = Path(views, RECORD)
+    record = Path(views, OWNER_FILE)
     if not record.is_file() or not any(Path(views, name).exists() for name in list_views()):
         return
     owner = _read_owner(record)
@@ -52,7 +52,7 @@ def _read_owner(record: Path) -> list[str]:
 
 def record_owner(views: str, files: Sequence[Path]) -> None:
     """Record which configuration the views of a folder belong to."""
-    write_text(Path(views, RECORD), json.dumps(_recorded(files)) + "\n")
+    write_text(Path(views, OWNER_FILE), json.dumps(_recorded(files)) + "\n")
 
 
 def _recorded(files: Sequence[Path]) -> list[str]:

@@ -14,7 +14,7 @@ from tandem.extras import targets
 from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.plan import FullPlan
 from tandem.extras.targets import Configurations
-from tandem.extras.view_owners import RECORD
+from tandem.extras.view_owners import OWNER_FILE
 from tandem.plan.dataset_stages import dataset
 from tandem.stages import KINDS, holding
 from tandem.store.artifact import MANIFEST
@@ -78,7 +78,7 @@ def collect_garbage(
         raise UserError(f"{targets.RESULTS}: no such folder here; run gc where Snakemake is run")
     if yes:
         refuse_locked()
-        owned = [*targets.RESULTS.glob("*/tables"), *targets.RESULTS.glob(f"*/{RECORD}")]
+        owned = [*targets.RESULTS.glob("*/tables"), *targets.RESULTS.glob(f"*/{OWNER_FILE}")]
         others = sorted({path.parent.name for path in owned})
         if others and not any(configuration.files for configuration in configurations):
             files = " ".join(f"{stem}.yaml" for stem in others[0].split("+"))
