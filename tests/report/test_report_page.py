@@ -175,6 +175,16 @@ def test_a_system_whose_labels_leave_other_queries_is_not_compared(four_queries,
     assert grid.title.startswith("On how many of 4 queries")
 
 
+def test_a_system_without_a_measure_of_the_others_is_not_compared(empty_world, four_queries):
+    first = open_artifact(Path(four_queries.rows[0]["scores"]))
+    run, data = (input_of(first, role) for role in ("run", "dataset"))
+    own = empty_world.score("Old by AP", "", run, data, ["AP"])
+    row = {**four_queries.rows[0], "system": "Old by AP", "scores": str(own.folder)}
+    rows = [PlannedRow.model_validate(row) for row in (*four_queries.rows[:2], row)]
+    assert list(open_systems(rows)) == [("Old", ""), ("New", "")]
+    assert list(open_systems(rows[2:])) == [("Old by AP", "")]
+
+
 def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
     def files(draft):
         columns = {
