@@ -359,6 +359,27 @@ def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
     assert json.loads(page.scripts["data"][0])["systems"] == ["BM25", "DE w/ BM25 Neg"]
 
 
+def test_queries_say_of_which_seed_they_are(four_queries, tmp_path):
+    old, new, same = (row["scores"] for row in four_queries.rows)
+    seeds = {1: {"Old": old, "New": new}, 2: {"Old": old, "New": same}}
+    rows = [
+        {"system": system, "first_stage": "", "dataset": "toy", "seed": seed, "scores": scores}
+        for seed, own in seeds.items()
+        for system, scores in own.items()
+    ]
+    systems = [{"system": system, "run": system.lower()} for system in seeds[1]]
+    (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Seeds", "rows": systems}))
+    said = []
+    for count in (1, 2):
+        table = tmp_path / f"{count}.csv"
+        make_table(tmp_path, tmp_path / "layout.yaml", rows[: 2 * count], table)
+        out = table.with_suffix(".html")
+        words = ["--tables", str(table), "--rows", json.dumps(rows[:2]), "--out", str(out)]
+        assert run_command(["report", *words]) == 0
+        said.append("Of several seeds, those of the first: 1." in out.read_text())
+    assert said == [False, True]
+
+
 def test_mistakes(report, world, tmp_path):
     out = tmp_path / "none.html"
     with pytest.raises(UserError, match="no such file"):
