@@ -175,6 +175,16 @@ def test_a_system_whose_labels_leave_other_queries_is_not_compared(four_queries,
     assert grid.title.startswith("On how many of 4 queries")
 
 
+def test_a_system_without_a_measure_of_the_others_is_not_compared(empty_world, four_queries):
+    first = open_artifact(Path(four_queries.rows[0]["scores"]))
+    run, data = (input_of(first, role) for role in ("run", "dataset"))
+    own = empty_world.score("Old by AP", "", run, data, ["AP"])
+    row = {**four_queries.rows[0], "system": "Old by AP", "scores": str(own.folder)}
+    rows = [PlannedRow.model_validate(row) for row in (*four_queries.rows[:2], row)]
+    assert list(open_systems(rows)) == [("Old", ""), ("New", "")]
+    assert list(open_systems(rows[2:])) == [("Old by AP", "")]
+
+
 def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
     def files(draft):
         columns = {
@@ -347,6 +357,27 @@ def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
     page = Page(out.read_text())
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     assert json.loads(page.scripts["data"][0])["systems"] == ["BM25", "DE w/ BM25 Neg"]
+
+
+def test_queries_say_of_which_seed_they_are(four_queries, tmp_path):
+    old, new, same = (row["scores"] for row in four_queries.rows)
+    seeds = {1: {"Old": old, "New": new}, 2: {"Old": old, "New": same}}
+    rows = [
+        {"system": system, "first_stage": "", "dataset": "toy", "seed": seed, "scores": scores}
+        for seed, own in seeds.items()
+        for system, scores in own.items()
+    ]
+    systems = [{"system": system, "run": system.lower()} for system in seeds[1]]
+    (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Seeds", "rows": systems}))
+    said = []
+    for count in (1, 2):
+        table = tmp_path / f"{count}.csv"
+        make_table(tmp_path, tmp_path / "layout.yaml", rows[: 2 * count], table)
+        out = table.with_suffix(".html")
+        words = ["--tables", str(table), "--rows", json.dumps(rows[:2]), "--out", str(out)]
+        assert run_command(["report", *words]) == 0
+        said.append("Of several seeds, those of the first: 1." in out.read_text())
+    assert said == [False, True]
 
 
 def test_mistakes(report, world, tmp_path):

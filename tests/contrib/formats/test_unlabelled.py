@@ -4,12 +4,14 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+from costed import make_machine, planned
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.splits import compute_position
 from tandem.errors import UserError
 from tandem.extras.drawn_splits import choose_share, move_share
+from tandem.extras.estimate.estimate import new_setting
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -119,6 +121,27 @@ def test_queries_come_from_one_place(base, derive):
     for inputs, params in (({}, {}), ({"queries": base}, {"share": 0.5})):
         with pytest.raises(UserError, match="one of queries_of, path .* and share"):
             derive("none", {"of": base, **inputs}, params)
+
+
+def test_the_estimate_counts_queries_without_labels():
+    counts = {"passages": 1000, "train": 500, "train_qrels": 1000, "dev": 50}
+    own = {"source": "ir_datasets", "id": "msmarco-passage", "counts": counts}
+    more = {"source": "unlabelled", "of": "mine"}
+    plan = planned(
+        datasets={
+            "mine": own,
+            "other": {**own, "counts": counts | {"train": 70}},
+            "share": {**more, "share": 0.4},
+            "elsewhere": {**more, "queries_of": "other"},
+        },
+        dataset="share",
+    )
+    size = new_setting(plan.settings, make_machine()).sizes
+    share, elsewhere = (size(plan.planner.dataset(name)) for name in ("share", "elsewhere"))
+    assert share.queries == {"train": 300, "unlabelled": 200, "dev": 50}
+    assert share.positives["train"] == 600
+    assert elsewhere.queries == {"train": 500, "unlabelled": 70, "dev": 50}
+    assert elsewhere.positives["train"] == 1000
 
 
 def test_a_train_split_is_carved_out_of_test_by_hash():

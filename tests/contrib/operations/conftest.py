@@ -99,7 +99,7 @@ def of_plugin(chain, project):
 
 
 def table_of(*rows) -> Table:
-    """A table of (system, a score stage of each seed …): one measure, RR@10 = 12.34."""
+    """A table of (system, a score stage of each seed …): RR@10 = 12.34; printed values have one decimal."""
     filled = []
     for system, *scores in rows:
         runs = [score.upstream["run"] for score in scores]
@@ -115,7 +115,7 @@ def table_of(*rows) -> Table:
         )
         filled.append(FilledRow(system, "", "", keys[0], runs[0].folder, [cell], lineage=lineages))
     column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", ["toy test, 20 queries"])
-    return Table("Tiny", None, None, 2, "", [column], filled)
+    return Table("Tiny", None, None, 1, "", [column], filled)
 
 
 @pytest.fixture

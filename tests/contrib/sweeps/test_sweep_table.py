@@ -19,6 +19,7 @@ from tandem.errors import UserError
 from tandem.evaluation.scores import QUERY_SCORES_FILE
 from tandem.extras import sweep_results as results
 from tandem.extras.sweep_results import label_point, shorten_path
+from tandem.store.files import write_json
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
@@ -173,6 +174,19 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(plan, make_job, tmp_path):
     third = {8: scores["b1"], 32: scores["a1"]}
     more = [row | {"scores": third[row["point"][PATH]]} for row in same if row["system"] == "New"]
     assert computed(plan | {"rows": plan["rows"] + more}).warnings == []
+
+
+def test_what_stages_warn_of_is_told_with_the_sweep(plan, make_job, tmp_path):
+    scores = write_scores(tmp_path, make_job)
+    manifest = Path(scores["b1"]) / "stage.json"
+    written = json.loads(manifest.read_text())
+    written["facts"]["warnings"] = ["2 of 4 queries have no result and count as 0"]
+    write_json(manifest, written)
+    for row in plan["rows"]:
+        row["scores"] = scores[Path(row["scores"]).name.partition("-")[0]]
+    warning = "score b1: 2 of 4 queries have no result and count as 0"
+    assert computed(plan).warnings == [warning]
+    assert f"Warning: {warning}." in tabulate_sweep(computed(plan)).notes
 
 
 def test_the_command_writes_every_format(plan, tmp_path):

@@ -80,6 +80,14 @@ def test_a_reranker_pays_for_its_first_stage_and_for_every_training_behind_it(ti
     assert costs.index_bytes == bytes_of(scores, "embeddings/rocketqav2.passages-*")
 
 
+def test_the_training_of_a_judge_whose_labels_score_a_run_is_not_the_runs(timed):
+    scores = timed("BM25")
+    judge = timed("CE w/ DE Neg", "BM25").folder  # stands for labels
+    upstream = scores.manifest.upstream | {"labels": str(judge)}
+    changed = replace(scores, manifest=scores.manifest.model_copy(update={"upstream": upstream}))
+    assert read_costs(changed) == read_costs(scores)
+
+
 @pytest.mark.parametrize(("rescore", "searched"), [(True, "lucene embeddings"), (False, "lucene")])
 def test_vectors_are_no_index_where_its_codes_alone_decide(timed, rescore, searched):
     scores = timed("RocketQAv2 (retriever)")

@@ -1,7 +1,8 @@
-"""How large datasets of sentences and of joined passages are, as far as that follows from their base dataset's size."""
+"""How large datasets of sentences, of joined passages and with further queries are, by their base dataset's size."""
 
 from dataclasses import replace
 
+from tandem.config.datasets import UNLABELLED
 from tandem.contrib.formats.options import position_names
 from tandem.extras.estimate.resources import TOKENS_PER_SENTENCE, Volumes, derived_size, params_of
 from tandem.plan.graph import Stage
@@ -31,3 +32,21 @@ def measure_sentences(stage: Stage, whole: Volumes, beside: Volumes | None) -> V
     count = min(count, stage.values.get("most") or count)
     count += beside.queries.get("train", 0) if beside else 0
     return replace(whole, queries={"train": count}, positives={"train": count}, counted=False)
+
+
+@derived_size("unlabelled")
+def measure_unlabelled(stage: Stage, whole: Volumes, beside: Volumes | None) -> Volumes:
+    """Return the size of a dataset with queries without labels: a share of its own, or those of another dataset.
+
+    Those of a file are not known; `counts` may state them.
+    """
+    train = whole.queries.get("train", 0)
+    lost = round((stage.values.get("share") or 0.0) * train)
+    further = beside.queries.get("train", 0) if beside else lost
+    queries = {**whole.queries, "train": train - lost}
+    if further:
+        queries[UNLABELLED] = further
+    positives = dict(whole.positives)
+    if "train" in positives and train:
+        positives["train"] = round(positives["train"] * (train - lost) / train)
+    return replace(whole, queries=queries, positives=positives, counted=False)

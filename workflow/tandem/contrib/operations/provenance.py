@@ -16,6 +16,7 @@ from tandem.extras.byte_sizes import format_bytes
 from tandem.extras.stage_tree import Node, tree
 from tandem.extras.sweep_results import SweepLine, SweepResult, label_point, read_result
 from tandem.extras.targets import find_artifact, open_scored
+from tandem.report.grids import format_number
 from tandem.report.results import (
     Cell,
     FilledRow,
@@ -143,9 +144,8 @@ def _resolve_table_row(table: Table, word: str) -> Target:
     if column:
         cell, heading = _find_cell(row, table.names, column)
         runs &= set(cell.stages)
-        label += f": {heading} = " + (
-            "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
-        )
+        value = "not measured" if cell.value is None else format_number(cell.value)
+        label += f": {heading} = {value}"
     return Target(label, [open_scored(scored) for scored in row.lineage if scored.run in runs])
 
 

@@ -14,6 +14,7 @@ from tandem.evaluation.scores import list_shared_measures, read_aligned
 from tandem.evaluation.significance import bootstrap_mean, correct_by_holm, run_seeded_test
 from tandem.extras.sweep_results import SweepHeader, SweepLine, SweepPoint, SweepResult
 from tandem.report.scored import (
+    collect_lines,
     describe_origin,
     name_unit,
     open_score_artifact,
@@ -21,6 +22,7 @@ from tandem.report.scored import (
     scale_value,
     warn_of_few_seeds,
 )
+from tandem.store.lineage import walk
 
 _COLUMNS_PER_PART = 1000  # columns that are resampled at once: their 10,000 resamples take 80 MB
 # folders of a cell's runs, and of its baseline's runs
@@ -136,7 +138,8 @@ def compute_sweep(plan: SweepPlan) -> SweepResult:
             run_keys[folder]: describe_origin(artifact) for folder, artifact in artifacts.items()
         },
         unit=name_unit(next(iter(artifacts.values()))),
-        warnings=warn_of_few_seeds(by_system) if baselines else [],
+        warnings=collect_lines(walk(artifacts.values()).values())
+        + (warn_of_few_seeds(by_system) if baselines else []),
     )
 
 

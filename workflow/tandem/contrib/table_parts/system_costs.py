@@ -21,7 +21,9 @@ def read_costs(scores: Artifact) -> Costs | None:
         return None
     answering = [stages[key] for key in dict.fromkeys(_iterate_answering(stages, run))]
     seconds = sum(stage.seconds for stage in answering if not _is_index(stage))
-    trainings = [stage for stage in stages.values() if stage.declared.holds in TRAINING_STAGES]
+    # Only of the run: its scores may also descend from judges, whose labels or queries they take.
+    above = walk([stages[run].artifact]).values()
+    trainings = [stage for stage in above if stage.declared.holds in TRAINING_STAGES]
     return Costs(
         index_bytes=sum(stage.artifact.manifest.bytes for stage in answering if _is_index(stage)),
         ms_per_query=round(1000 * seconds / scores.manifest.facts["queries"], 1),

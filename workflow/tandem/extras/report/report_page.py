@@ -11,7 +11,7 @@ from pathlib import Path
 from tandem.cluster.progress import format_duration
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, name_system
-from tandem.evaluation.scores import read_scores
+from tandem.evaluation.scores import list_shared_measures, read_scores
 from tandem.extras.report.charts import read_vega
 from tandem.extras.report.compare import collect_page_data, compare_systems
 from tandem.extras.report.page import render_template
@@ -114,7 +114,8 @@ def write_report(
 def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
     """Return the score artifact of each system, verified.
 
-    Systems are left out if their corrected labels leave other queries with a relevant passage than the first system's.
+    Systems are left out if their corrected labels leave other queries with a relevant passage than the first system's,
+    or if they have no measure in common with those before.
     """
     if not rows:
         raise UserError("--rows: is empty; name at least one system with its scores")
@@ -128,9 +129,11 @@ def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
 
     first = next(iter(systems.values()))
     queries, _ = read_scores(first, [])
-    return {
-        system: scores
-        for system, scores in systems.items()
-        if scores.upstream.get("labels") == first.upstream.get("labels")
-        or read_scores(scores, [])[0] == queries
-    }
+    compared: dict[System, Artifact] = {}
+    for system, scores in systems.items():
+        same_labels = scores.upstream.get("labels") == first.upstream.get("labels")
+        if (same_labels or read_scores(scores, [])[0] == queries) and list_shared_measures(
+            [*compared.values(), scores]
+        ):
+            compared[system] = scores
+    return compared
