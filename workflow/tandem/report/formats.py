@@ -19,7 +19,7 @@ from tandem.store.files import csv_text
 
 _LEGEND = (
     "{unit}, the best{alike} in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
-    "Holm-corrected over the table's comparisons per measure and dataset; without a mark no difference is shown."
+    "Holm-corrected over the table's comparisons of a column; without a mark no difference is shown."
 )
 _BRACKETS = "In brackets the 95 % bootstrap interval over queries."
 MARGIN = (
@@ -37,7 +37,7 @@ _VERDICTS = (
 )
 _WRONG_VERDICT = "printed number is wrong"  # how a verdict on such a number begins
 ORDERS = (
-    "p: two-sided, Holm-corrected over the orders per measure and dataset, whatever the rows' baselines are; "
+    "p: two-sided, Holm-corrected over the orders of a column, whatever the rows' baselines are; "
     "in brackets half of the difference's 95 % interval, at least the difference itself."
 )
 _CSV_HEAD = [
