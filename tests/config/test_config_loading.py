@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tandem.config import merging
 from tandem.config.datasets import CutDocuments
 from tandem.config.indexes import INDEXES
 from tandem.config.loading import load_settings
-from tandem.config.merging import assembled, catalogue, gathered, merged
+from tandem.config.merging import LOADER, assembled, catalogue, gathered, merged
 from tandem.config.models import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 
@@ -33,6 +34,13 @@ def test_text_from_the_command_line_is_typed(configured):
     assert (type(model.train.lr), type(model.train.steps)) == (float, int)
     assert model.candidates.denoise is None
     assert settings.bm25.analyzer is None
+
+
+@pytest.mark.parametrize(("text", "shared"), [("False", False), ("TRUE", True), ("Null", None)])
+def test_a_word_of_the_command_line_is_what_it_is_in_yaml(configured, text, shared):
+    assert yaml.load(text, LOADER) is shared
+    settings = load_settings(configured("models.de_bm25neg.shared", text), ROOT)
+    assert settings.models["de_bm25neg"].shared is shared
 
 
 def test_text_stays_text_where_text_is_allowed(configured):

@@ -3,7 +3,9 @@ import os
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tandem.errors import UserError
 from tandem.store import environment
@@ -45,6 +47,25 @@ def test_the_manifest_says_what_and_how(stage):
         "finished",
     ):
         assert name in manifest
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_files_may_be_read_by_whom_the_umask_lets(make_job, tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        with writing(
+            make_job(
+                "score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"}
+            )
+        ) as draft:
+            save_file({"weight": np.ones(2)}, draft.path("deep/model.safetensors"))
+            draft.path("a.txt").write_text("hello")
+    finally:
+        os.umask(before)
+    written = [path for path in (tmp_path / "bm25-0123456789").rglob("*") if path.is_file()]
+    assert {path.name: path.stat().st_mode & 0o777 for path in written} == dict.fromkeys(
+        ("model.safetensors", "a.txt", "stage.json"), mode
+    )
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="no git here")

@@ -229,6 +229,16 @@ def test_a_plugins_loss_gets_its_own_options(plugin):
     )
 
 
+@pytest.mark.parametrize("text", [{"gamma": "2", "signed": "true"}, {"gamma": 2, "signed": True}])
+def test_an_options_value_is_of_its_type_however_it_was_written(plugin, text):
+    """Else `--config`, whose nested values Snakemake passes on as text, would give a model another key."""
+    written = DualTrain(loss="focal", loss_options=text).model_dump_json()
+    assert (
+        written
+        == DualTrain(loss="focal", loss_options={"gamma": 2.0, "signed": True}).model_dump_json()
+    )
+
+
 @pytest.mark.parametrize(
     ("section", "value", "parts"),
     [

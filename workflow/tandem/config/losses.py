@@ -158,7 +158,10 @@ class TakesLosses(Section):
                 )
         try:
             for loss in plugins:
-                read_options(loss, self)
+                typed = read_options(loss, self)  # one key for 2, 2.0 and the text of `--config`
+                self.loss_options.update(
+                    (key, typed[key]) for key in self.loss_options if key in typed
+                )
         except UserError as error:
             raise problem(f".{error}") from None
         return self

@@ -275,8 +275,9 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
 def _from_text(text: str, annotation: Any) -> object:
     """Return text as the null, boolean or number that a type needs; the text itself if it represents none."""
     needed = branches(annotation)
-    if text in WORDS and (type(None) if text == "null" else bool) in needed:
-        return WORDS[text]
+    word = text.lower()  # YAML knows False and TRUE, too
+    if word in WORDS and (type(None) if word == "null" else bool) in needed:
+        return WORDS[word]
     for kind in (int, float):
         if kind in needed:
             try:

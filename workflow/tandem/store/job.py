@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -198,6 +198,8 @@ def writing(job: Job) -> Iterator[Draft]:
         yield draft
         for path in sorted(p for p in temporary.rglob("*") if p.is_file()):
             name = str(path.relative_to(temporary))
+            with suppress(OSError):  # safetensors has its files readable by their owner alone
+                path.chmod(temporary.stat().st_mode & 0o666)
             draft.add(name, path.stat().st_size, sha256(path))
             (job.out / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, job.out / name)
