@@ -22,9 +22,7 @@ from tandem.evaluation.measure_names import collect_providers
 Qrels = dict[str, dict[str, int]]
 ScoredRanking = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_PER_EVALUATION = 1000
-# Files of stages that choose by a measure: what they chose, and all candidates with their values.
-CHOSEN = "chosen.json"
-GRID = "grid.csv"
+CHOSEN = "chosen.json"  # the file of what a stage chose by a measure
 
 
 @dataclass(frozen=True)
@@ -108,17 +106,6 @@ def _group(measures: Sequence[ir_measures.Measure]) -> list[list[ir_measures.Mea
 def _number_down(ranking: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return falling whole numbers as scores for the documents of a ranking, so that no measure has a tie to break."""
     return {doc: float(len(ranking) - place) for place, (doc, _) in enumerate(ranking)}
-
-
-def warn_undecided(value: float, tried: str, measure: str, split: str) -> list[str]:
-    """Return a warning if the best value of all candidates is 0, since the first one is taken then; else no line."""
-    return [] if value else [f"{measure} on {split} is 0 for all {tried}: the first is taken"]
-
-
-def count_left_out(qrels: Qrels, ignore_identical_ids: bool = False) -> int:
-    """Return how many of a query's results `skip_excluded` leaves out at most: a cutoff may look this much deeper."""
-    excluded = [list(judged.values()).count(EXCLUDED) for judged in qrels.values()]
-    return max(excluded, default=0) + ignore_identical_ids
 
 
 def skip_excluded(

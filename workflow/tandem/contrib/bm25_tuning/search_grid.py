@@ -9,14 +9,8 @@ from tandem.contrib.bm25_tuning.options import TuneBm25Params
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.evaluation.measure_names import parse_measures
-from tandem.evaluation.measures import (
-    CHOSEN,
-    GRID,
-    count_left_out,
-    evaluate,
-    list_answerable,
-    warn_undecided,
-)
+from tandem.evaluation.measures import CHOSEN, evaluate, list_answerable
+from tandem.extras.best_setting import GRID, count_left_out, warn_undecided
 from tandem.retrieval.lexical.bm25 import open_lexical_engine, read_queries, require_index
 from tandem.store.files import csv_text, write_json, write_text
 from tandem.store.job import Job, writing

@@ -24,9 +24,10 @@ from tandem.data.columns import DatasetNames, Floats, Floats64
 from tandem.data.runs import get_scored_depth, iter_rows, order_by_score
 from tandem.errors import UserError
 from tandem.evaluation.measure_names import parse_measures
-from tandem.evaluation.measures import CHOSEN, GRID, count_left_out, evaluate, warn_undecided
+from tandem.evaluation.measures import CHOSEN, evaluate
 from tandem.evaluation.scores import read_relevance
 from tandem.extras.absent_lines import AbsentLines, write_whole_run
+from tandem.extras.best_setting import GRID, count_left_out, warn_undecided
 from tandem.extras.normalisation import NORMALIZATIONS
 from tandem.extras.tied_scores import break_ties_by_place
 from tandem.retrieval.inputs import require_dataset, require_numbers

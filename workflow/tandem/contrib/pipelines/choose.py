@@ -18,16 +18,10 @@ from tandem.data.columns import DatasetNames
 from tandem.data.runs import append_below, get_scored_depth, iter_ranking, iter_run
 from tandem.errors import UserError
 from tandem.evaluation.measure_names import parse_measures
-from tandem.evaluation.measures import (
-    CHOSEN,
-    GRID,
-    ScoredRanking,
-    count_left_out,
-    evaluate,
-    warn_undecided,
-)
+from tandem.evaluation.measures import CHOSEN, ScoredRanking, evaluate
 from tandem.evaluation.scores import read_relevance
 from tandem.extras.absent_lines import write_whole_run
+from tandem.extras.best_setting import GRID, count_left_out, warn_undecided
 from tandem.retrieval.inputs import require_dataset
 from tandem.store.artifact import Artifact
 from tandem.store.files import csv_text, write_json, write_text
