@@ -21,6 +21,7 @@ from tandem.data.forms import compose_text
 from tandem.data.rows import PassageOrder
 from tandem.data.runs import append_below, order_by_score
 from tandem.extras.serving import PartQuestion, served_fusion
+from tandem.extras.tied_scores import break_ties_by_place
 from tandem.plan.graph import Stage
 from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
@@ -246,7 +247,8 @@ class QueryRanking:
         lists, scored_depths = [], []
         for member in list_source_runs(run):
             hits = self.ranked(member, _find_depth(member))
-            scores = np.array([score for _, score in hits], np.float32)
+            # as the member's run stores them: a tied score is the next lower one
+            scores = break_ties_by_place(np.array([score for _, score in hits], np.float32))
             lists.append(([doc for doc, _ in hits], scores))
             scored_depths.append(
                 member.values["depth"] if member.declared.scoring.of == "top" else None
