@@ -360,6 +360,19 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
     assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]
 
 
+def test_a_worker_whose_search_was_stopped_ends_quietly():
+    """As where a signal ends `search` while the worker loads: nobody is left to read its answer."""
+    read, write = os.pipe()
+    worker = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tandem", "search-worker", "bm25"],
+        stdin=subprocess.PIPE, stdout=write, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.close(write)
+    os.close(read)
+    _, errors = worker.communicate(json.dumps({"parts": {}}) + "\n", timeout=120)
+    assert (worker.returncode, errors) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

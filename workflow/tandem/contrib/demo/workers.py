@@ -104,7 +104,10 @@ def main(words: list[str]) -> int:
     # Output of libraries goes to stderr, so that it does not get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(words[0], sys.stdin, answers)
+    try:
+        serve(words[0], sys.stdin, answers)
+    except BrokenPipeError:  # `search` was stopped: nobody reads what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
     return 0
 
 
