@@ -1,18 +1,24 @@
 """PARADE: aggregation by hand and beside transformers' layers, and scores that do not depend on the company."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from pytest import approx
 from transformers.models.bert.modeling_bert import BertConfig, BertLayer
 
 from tandem.config.settings import Execution
+from tandem.config.training import CrossTrain
 from tandem.contrib.long_documents.document_tokens import Documents
 from tandem.contrib.long_documents.parade import Options, Parade
+from tandem.extras.training_operations import count_learning_operations, count_step_operations
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, load_cross
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
+from tandem.training.lists import Lists
 
 AGGREGATES = ("mean", "max", "sum", "attention", "transformer")
 SIZES = np.tile([1, 3, 2], 5)  # windows of fifteen documents
@@ -178,3 +184,19 @@ def test_a_budget_counts_a_query_with_every_window():
     # two windows of a document with 7 tokens in all, each with the query's 3 tokens and 3 special ones
     template = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
     assert template.pair_lengths(np.array([3]), np.array([7]), np.array([2])).tolist() == [19]
+
+
+@pytest.mark.parametrize("longest", [None, 12])
+def test_a_step_costs_the_query_with_each_window(longest, documents, opened, make):
+    model = make("max")
+    template = replace(opened.template, longest_pair=longest)
+    tokens = replace(opened, passages=documents, template=template)
+    rows = np.arange(len(SIZES))
+    lists = Lists(rows[:5], rows[:6] * 3, np.ones(5, np.int64), rows)  # five of three documents
+    train = CrossTrain(queries_per_batch=4, list_size=3)
+    # the 3 are [CLS] and twice [SEP]
+    pairs = documents.lengths(rows) + SIZES * (opened.queries.lengths(rows // 3) + 3)
+    read = pairs if longest is None else np.minimum(pairs, SIZES * longest)
+    expected = 4 * 3 * read.mean() * count_learning_operations(model)
+    models = torch.nn.ModuleDict({"cross": model})
+    assert count_step_operations(models, tokens, lists, train) == approx(expected)

@@ -48,14 +48,18 @@ def count_visited(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
 
 
 def _average_cut(tokens: Tokens, lists: Lists) -> float:
-    """Return the mean number of tokens that a pair loses to the template's `longest_pair`."""
-    if tokens.template.longest_pair is None:
+    """Return the mean number of tokens that a pair loses to the template's `longest_pair`.
+
+    Where documents are read by their windows, it is less by the queries that are read with the further windows.
+    """
+    texts = tokens.passages.count_texts(lists.passages)
+    if tokens.template.longest_pair is None and (texts == 1).all():
         return 0.0
     query_rows, passage_rows = lists.pair_rows(0, len(lists.passages))
     queries = tokens.queries.lengths(query_rows)
     passages = tokens.passages.lengths(passage_rows)
     uncut = queries + passages + tokens.template.extra[1]
-    return float((uncut - tokens.template.pair_lengths(queries, passages)).mean())
+    return float((uncut - tokens.template.pair_lengths(queries, passages, texts)).mean())
 
 
 def count_learning_operations(model: nn.Module) -> int:
