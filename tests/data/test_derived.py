@@ -6,10 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_documents
 
+from tandem.config.datasets import sources
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
+from tandem.plan.dataset_stages import list_read_files
 from tandem.store.artifact import open_artifact
+from tandem.store.files import fingerprint
 from tandem.store.job import Job
 
 
@@ -85,6 +88,19 @@ def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     (folder / "qrels" / "train.tsv").write_text("a\td1\t1\na\td2\t-2\n")
     graded = derive("graded", "pair", {"corpus": repeated}, path=str(folder))
     assert graded.manifest.facts["warnings"][0].startswith("1 judgements are -2")
+
+
+def test_files_that_a_pair_does_not_read_are_no_change_of_its_folder(repeated, derive, tmp_path):
+    """The questions may stand beside the corpus that they were written for."""
+    folder = tmp_path / "questions"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "qrels" / "test.tsv").write_text("a\td1\t1\n")
+    (folder / "queries.jsonl").write_text('{"_id": "a", "text": "A?"}\n')
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "alef"}\n')
+    entry = sources()["pair"].model_validate({"source": "pair", "corpus_of": "base"})
+    planned = {"fingerprint": fingerprint(folder, list_read_files("pair", entry, folder))}
+    dataset = derive("pair", "pair", {"corpus": repeated}, planned, path=str(folder))
+    assert Collection(dataset).qrels("test") == {"a": {"d1": 1}}
 
 
 def test_a_pair_needs_its_parts(repeated, derive, tmp_path):

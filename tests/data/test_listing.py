@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,16 @@ def test_a_missing_file_and_two_folders_are_refused(tmp_path):
         FolderListing.of([tmp_path / "none"])
     with pytest.raises(UserError, match="a folder beside other data"):
         FolderListing.of([tmp_path, tmp_path])
+
+
+def test_a_name_in_another_encoding_is_refused_if_it_is_read(tmp_path):
+    """As in an archive of an old system: neither a configuration nor a key can hold it."""
+    folder = put(tmp_path / "data", dict.fromkeys(["corpus.tsv", "queries.tsv", "qrels.tsv"], ""))
+    (folder / os.fsdecode(b"fa\xe7ade.tsv")).write_text("")
+    assert find_entry([str(folder)])[0]["corpus"] == "corpus.tsv"
+    (folder / "corpus.tsv").rename(folder / os.fsdecode(b"corpus_fran\xe7ais.tsv"))
+    with pytest.raises(UserError, match=r'"corpus_fran\\udce7ais.tsv": its name is not UTF-8'):
+        find_entry([str(folder)])
 
 
 def test_splits_are_words_of_a_name():

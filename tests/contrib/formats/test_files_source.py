@@ -9,8 +9,8 @@ import pytest
 from messages import unknown_key
 
 from tandem.contrib.formats.readers import choose_reader, read_head, read_parquet
-from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE
-from tandem.contrib.formats.trec import read_trec
+from tandem.contrib.formats.roles import PASSAGES_ROLE, QRELS_ROLE, QUERIES_ROLE
+from tandem.contrib.formats.trec import read_topics, read_trec
 from tandem.data.collection import Collection
 from tandem.data.reading import iterate_lines, read_text
 from tandem.errors import UserError
@@ -311,6 +311,21 @@ def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
         ),
         (f"{path}:7", {"id": "AP-2", "title": "", "text": "1991 All of it."}),
     ]
+
+
+def test_the_marks_of_xmls_literal_texts_are_no_text(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text(
+        "<DOC><DOCNO><![CDATA[d1]]></DOCNO><TITLE><![CDATA[R & D]]></TITLE>\n"
+        "<TEXT><![CDATA[a < b,\n<p>c</p>]]> and <![CDATA[d]]></TEXT></DOC>\n"
+    )
+    [(_, passage)] = read_trec(path, PASSAGES_ROLE)
+    assert passage == {"id": "d1", "title": "R & D", "text": "a < b, c and d"}
+    path.write_text(
+        '<topic number="1">\n<title><![CDATA[where is <i>it</i>?]]></title>\n</topic>\n'
+    )
+    [(_, query)] = read_topics(path, QUERIES_ROLE)
+    assert query == {"id": "1", "text": "where is it ?"}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,15 @@ def read(tmp_path, make):
     return build
 
 
+def test_a_file_for_evaluation_is_not_trained_on(read):
+    files = {"train.jsonl": "a?", "more.jsonl": "b?", "eval.jsonl": "c?"}
+    collection = read(
+        {name: lines({"query": text, "pos": ["x"], "neg": ["y"]}) for name, text in files.items()}
+    )
+    assert sorted(collection.queries("train").values()) == ["a?", "b?"]
+    assert collection.queries("dev") == {query("c?"): "c?"}
+
+
 def test_flag_embeddings_texts_are_identified_by_themselves(read):
     # a? stands twice: its lists are one, and x, once positive, is positive. The score is that of the first mention.
     collection = read({

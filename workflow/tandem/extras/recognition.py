@@ -4,8 +4,9 @@ from pathlib import Path
 
 from tandem.config.datasets import sources
 from tandem.data.sources import dataset_format
-from tandem.errors import UserError
+from tandem.errors import UserError, printable
 from tandem.extras.listing import FolderListing
+from tandem.plan.context import strings
 from tandem.stages.base import Json
 
 # ends of the names of files that hold texts
@@ -19,8 +20,8 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
     """Return the dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
 
     Raises:
-        UserError: nothing is named, no format fits, or the folder holds the working folder, whose results would
-            change it.
+        UserError: nothing is named, no format fits, a name is not UTF-8, or the folder holds the working folder, whose
+            results would change it.
     """
     if not all(name.strip() for name in data or [""]):
         raise UserError(f"--data names nothing; allowed: a folder, an archive, files, or {IRDS}ID")
@@ -37,6 +38,8 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
                 raise UserError(
                     f"--data {listing.folder}: holds the working folder; put the data into one of its own"
                 )
+            for name in (str(listing.place), *strings(keys)):
+                _require_utf8(name)
             return {"source": source, **keys}, str(listing.place)
     present = sorted(_BEIR_FILES.intersection(listing.names))
     if len(present) == 1 and listing.matching("qrels/*.tsv"):
@@ -45,3 +48,11 @@ def find_entry(data: list[str]) -> tuple[Json, str]:
     names = ", ".join(listing.names[:8]) or "nothing"
     hint = f"names with the words corpus, queries, qrels that end in {', '.join(TEXT_ENDS)}, or see docs/formats.md"
     raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); allowed: {hint}")
+
+
+def _require_utf8(name: str) -> None:
+    """Refuse a file's name in another encoding: neither a configuration nor a fingerprint can hold it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"--data {printable(name)}: its name is not UTF-8; rename it") from None

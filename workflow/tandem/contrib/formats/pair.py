@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tandem.config.datasets import Dataset
+from tandem.contrib.formats.options import Pair
 from tandem.contrib.formats.own_files import BeirQueries
 from tandem.data.sources import DatasetJob, dataset_format
 from tandem.errors import UserError
@@ -17,7 +17,7 @@ class PairSource(DerivedSource):
     Judgements and training lists name passages by id; ids that the corpus lacks are handled as in any dataset.
     """
 
-    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+    def __init__(self, job: DatasetJob, entry: Pair) -> None:
         has_queries = "queries" in job.inputs
         if has_queries and job.execution.path:
             raise UserError(

@@ -45,7 +45,7 @@ from tandem.data.sources import (
     Source,
     dataset_format,
 )
-from tandem.data.splits import choose_splits
+from tandem.data.splits import VALIDATED, choose_splits
 from tandem.errors import UserError
 from tandem.extras.file_columns import FileColumns
 from tandem.extras.list_scores import finds_unscored
@@ -86,6 +86,8 @@ _OTHER_FILE_WORDS = {
     "judgements",
     "judgments",
 }
+# words in the name of a file that is not trained on, though it names no split
+_EVALUATION_WORDS = {"eval", "evaluation"}
 
 
 class PassageMention(NamedTuple):
@@ -128,7 +130,8 @@ class TrainingListsSource(Source):
         splits: dict[str, list[str]] = {}
         for name, head in heads.items():
             if _has_key(head, _QUERY_KEYS) and _has_key(head, _POSITIVE_KEYS):
-                split = next(iter(find_splits(name)), "train")
+                unnamed = VALIDATED if words[name] & _EVALUATION_WORDS else "train"
+                split = next(iter(find_splits(name)), unnamed)
                 splits.setdefault(split, []).append(name)
         if not splits:
             return None

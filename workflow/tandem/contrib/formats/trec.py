@@ -15,6 +15,7 @@ _DOC = re.compile(r"<(/?)DOC(\s[^<>]*)?>", re.IGNORECASE)
 _DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)  # XML's other way to write `<` and `&`
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 _TOPIC = re.compile(r"<(/?)top(?:ic)?(\s[^<>]*)?>", re.IGNORECASE)
 _TOPIC_ID = re.compile(r"\b(?:number|num|id)\s*=\s*[\"']?([^\"'\s>]+)", re.IGNORECASE)
@@ -126,7 +127,7 @@ def _iterate_elements(
 
             if closes:
                 parts.append(line[done : tag.start()])
-                yield start, attributes, "\n".join(parts)
+                yield start, attributes, _CDATA.sub(r"\1", "\n".join(parts))
                 start = 0
             else:
                 start = number
