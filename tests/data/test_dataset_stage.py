@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from messages import unknown_documents
 
-from tandem.config.datasets import DATASET_ENTRIES, dataset_format
+from tandem.config.datasets import DATASET_ENTRIES, dataset_format, entry_model
 from tandem.config.references import parameters_of
 from tandem.errors import UserError
 from tandem.store.files import fingerprint
@@ -21,6 +21,14 @@ def qrels(artifact):
     return [
         tuple(row.values()) for row in pq.read_table(artifact.path("qrels.parquet")).to_pylist()
     ]
+
+
+@pytest.mark.parametrize("source", [name for name in DATASET_ENTRIES if name in dataset_format])
+def test_planning_and_stage_agree_on_the_files_that_a_source_reads(source):
+    """Each takes their fingerprint by the entry that it knows; two fingerprints would be a change of the files."""
+    planned, read = DATASET_ENTRIES[source], entry_model(dataset_format[source])
+    for said in ("reads", "requires", "file_keys"):
+        assert getattr(planned, said) == getattr(read, said)
 
 
 def test_tables_facts_and_statistics_of_two_passages(beir, make):
