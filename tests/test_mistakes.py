@@ -82,7 +82,7 @@ MISTAKES = {
         "{k1: is not valid YAML; put quotes around what has spaces",
     ),
     "a date that is none": Mistake(
-        "tandem run mine.yaml --config dataset=2026-13-01", "2026-13-01 is not valid YAML"
+        "tandem run mine.yaml --config dataset=2026-13-01", "dataset: 2026-13-01 is unknown"
     ),
     "a list within lists without an end": Mistake(
         f"tandem run mine.yaml --config x={'[' * 300}{']' * 300}", "nested deeper than"

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -56,7 +57,7 @@ class Configuration:
         for word in self.values:
             key, _, text = word.partition("=")
             try:
-                value = {key: yaml.load(text, LOADER)}
+                value = {key: read_as_snakemake(text)}
                 refuse_too_large(value)
                 config = merged(config, value)
             except (yaml.YAMLError, ValueError, RecursionError):
@@ -192,10 +193,35 @@ def refuse_repeated_keys(words: Iterable[str]) -> None:
             raise UserError(f"--config {redacted(word)}: {problem}; write it once")
 
 
+def read_as_snakemake(text: str) -> object:
+    """Return the value that Snakemake reads from the text of a `key=value`: a number, True or False, or else YAML.
+
+    All scalars of its YAML are text; what a key's type needs is read from them later, in both programs alike.
+
+    Raises:
+        yaml.YAMLError: Snakemake would take the text as it stands; no key has such a value.
+
+    >>> read_as_snakemake("010"), read_as_snakemake("[1, 010]"), read_as_snakemake("no")
+    (10, ['1', '010'], 'no')
+    """
+    text = text.strip("'\"")
+    if not text:
+        return None
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    if text in ("True", "False"):
+        return text == "True"
+    return yaml.load(text, yaml.BaseLoader)
+
+
 def format_dataset_override(name: str) -> str:
-    """Return `dataset=<name>`, quoted if YAML would read the name as something other than a text: 2024, no."""
-    plain = NAME.fullmatch(name) and yaml.load(name, LOADER) == name
-    return f"dataset={name if plain else json.dumps(name, ensure_ascii=False)}"
+    """Return `dataset=<name>`; a name that Snakemake would read as something other than a text (2024, True) is quoted.
+
+    Spaces are around the quotes: those at an end of a value are taken away by Snakemake before it reads the value.
+    """
+    plain = NAME.fullmatch(name) and read_as_snakemake(name) == name
+    return f"dataset={name if plain else f' {json.dumps(name, ensure_ascii=False)} '}"
 
 
 def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
