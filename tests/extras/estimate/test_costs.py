@@ -19,6 +19,7 @@ from tandem.extras.estimate.estimate import (
     estimate,
     estimate_stage,
     estimate_stages,
+    find_uncounted_splits,
     is_unknown,
     new_setting,
     sum_costs,
@@ -525,16 +526,26 @@ def test_a_configuration_that_is_no_json_is_one_line(tmp_path, text):
         estimate(whole=tmp_path / "mine.json")
 
 
-@pytest.mark.parametrize("counts", [{"passages": 1000}, {"passages": 0, "train": 5, "dev": 3}])
-def test_a_collection_whose_queries_nobody_counted_costs_no_search(machine, counts):
+@pytest.mark.parametrize(
+    ("counts", "uncounted"),
+    [
+        ({"passages": 1000}, [("big", "dev"), ("big", "train")]),
+        ({"passages": 0, "train": 5, "dev": 3}, []),
+    ],
+)
+def test_a_collection_whose_queries_nobody_counted_costs_no_search_and_is_named(
+    machine, counts, uncounted
+):
     entry = MINE["datasets"]["big"] | {"counts": counts}
     late = {"models": {"de": {"representation": {"type": "multi"}}}}
     plan = Plan(merged(MINE | {"datasets": {"big": entry}}, late), ROOT)
     about = new_setting(plan.settings, machine)
-    for stage in upstream_first(
+    stages = upstream_first(
         [plan.planner.run("de", "dev", "test"), plan.planner.run("de@hnsw", "dev", "test")]
-    ):
+    )
+    for stage in stages:
         estimate_stage(stage, about, machine)
+    assert find_uncounted_splits(stages, about) == uncounted
 
 
 def test_a_training_that_is_validated_on_a_reranked_run_has_a_cost(machine):

@@ -291,6 +291,11 @@ def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | No
         if stage.declared.holds == "collection"
     }
     notes = [f"{name}: {_describe_size(size)}" for name, size in sizes.items()]
+    notes += [
+        f"{name}: how many queries {split} has is not known, and what they take is left out; "
+        f"state it: datasets: {{{name}: {{counts: {{{split}: …}}}}}}"
+        for name, split in find_uncounted_splits(costs, setting)
+    ]
     mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in MODEL_WORK)
     notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")
     notes += [f"{what}: {text}" for what, text in hardware.origin.items()]
@@ -300,6 +305,18 @@ def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | No
     if costs:
         notes.append(describe_longest_part(costs))
     return "\n".join([*table, "", *notes, ""])
+
+
+def find_uncounted_splits(stages: Iterable[Stage], setting: Setting) -> list[tuple[str, str]]:
+    """Return each dataset with a split that a stage reads and of which neither a file nor the catalogue has a count."""
+    read = {(stage, getattr(params_of(stage), "split", None)) for stage in stages}
+    return sorted(
+        {
+            (stage.dataset, split)
+            for stage, split in read
+            if split and split not in setting.size(stage).queries
+        }
+    )
 
 
 def _format_cells(cost: Cost) -> list[str]:
