@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,6 +14,7 @@ from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.evaluation import scores as score
 from tandem.evaluation.scores import read_score_summary, read_scores
+from tandem.extras.absent_lines import write_whole_run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
 
@@ -349,3 +351,23 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
         == pytest.approx(len(ranked) / 2834)
     )
     assert 0 < means["Success@1"] < 0.2
+
+
+def test_lines_of_passages_that_the_corpus_lacks_keep_their_ranks(make, toy, tmp_path):
+    inputs = toy()
+    released = Job(
+        "imported", tmp_path / "imported", {"split": "test"}, {"dataset": inputs["dataset"]}
+    )
+    with writing(released) as draft:
+        write_whole_run(released, draft, [("q1", ["absent", "d1"], np.float32([9, 8]))])
+    params = {"split": "test", "match": "string", "depth": 5, "title": False}
+    inputs = {"dataset": inputs["dataset"], "run": open_artifact(released.out)}
+    run(Job("match", tmp_path / "match", params, inputs))
+    matches = open_artifact(tmp_path / "match")
+    lines = pq.read_table(matches.path("matches.parquet")).to_pylist()
+    assert [(line["doc_id"], line["rank"]) for line in lines if line["relevant"]] == [("d1", 2)]
+    assert matches.manifest.facts["success"] == {"1": 0.0, "5": 0.2}
+    measured = {"split": "test", "measures": ["Success@1", "Success@5"]}
+    score.run(Job("score", tmp_path / "score", measured, {**inputs, "match": matches}))
+    means = read_score_summary(open_artifact(tmp_path / "score")).mean
+    assert means == {"Success@1": 0.0, "Success@5": 0.2}

@@ -100,6 +100,22 @@ def test_greedy_and_beam_are_those_of_transformers(folder, writer):
     assert any(first != second for first, second in expected)
 
 
+def test_a_decoder_may_have_more_layers_than_its_encoder(make_job, encoder, tmp_path):
+    from tandem.contrib.generation.starting import run_new
+
+    params = {"layers": 1, "decoder_layers": 3, "heads": 4, "feed_forward": 64, "seed": 3}
+    run_new(make_job("new_generator", tmp_path / "t5", params, {"encoder": encoder}))
+    sources = Reader(load_generator(tmp_path / "t5/hf")[1], "{passage}", 32, "test").read(TEXTS)
+    for options in ({"method": "greedy", "number": 1}, {"method": "beam", "beams": 3, "number": 1}):
+        model, tokenizer = load_generator(tmp_path / "t5/hf")
+        params = Decoding.model_validate({"precision": "fp32", "tokens": 10} | options)
+        written = Writer(model, tokenizer, params, 7, padding_of(model, tokenizer))
+        beams = {"num_beams": options.get("beams", 1), "use_cache": False}
+        expected = [alone(tmp_path / "t5/hf", text, **beams) for text in TEXTS]
+        assert [w.texts for w in written.write(sources, names())] == expected
+        assert any(text for texts in expected for text in texts)
+
+
 @pytest.mark.parametrize(
     "options", [{"method": "top_k", "top_k": 4}, {"method": "nucleus", "top_p": 0.8}]
 )

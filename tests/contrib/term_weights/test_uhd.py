@@ -6,9 +6,11 @@ import torch
 from transformers import AutoModel
 
 from tandem import ROOT
+from tandem.config.settings import Execution
 from tandem.contrib.term_weights.uhd import UltraHighDimensional, keep_winners
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.models.acceleration import accelerate
 from tandem.models.dual import encode_all, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
@@ -78,6 +80,14 @@ def test_weights_equal_a_loop_over_transformers_states(
             assert torch.allclose(result[row], torch.cat(buckets), atol=1e-5)
     described = {"type": "uhd", "width": 500, "winners": 3, "binary": False, **options}
     assert DualShape.read(tmp_path).representation == described
+
+
+def test_buckets_of_layers_are_the_same_when_accelerated(saved, tokens):
+    opened, model = Tokens.open(tokens), saved(binary=False, layers=[2, 1]).eval()
+    options = "passage", opened.passages, opened.template, "fp32", 256
+    before = encode_all(model, *options)
+    accelerate(model, Execution(attention="padded"), 256, "fp32", training=False)
+    assert torch.allclose(encode_all(model, *options), before, atol=1e-5)
 
 
 def test_a_bucket_of_a_layer_that_is_not_there_is_refused(saved):

@@ -17,11 +17,14 @@ BERT_FAMILIES = tuple(family for family in PACKED_FAMILIES if family != "distilb
 def simplify_layers(encoder: Any, model: nn.Module, mode: str, rows: int) -> None:
     """Replace an encoder's layers by `FrozenLayer`, if they are built as BERT's; others stay as they are.
 
+    So do those of a model that reads the states of several layers, which transformers collects of its own layers alone.
+
     Args:
         model: the dual encoder or cross-encoder that reads the encoder's states.
         rows: about how many tokens a batch has; the layout of the weights suits that number.
     """
-    if encoder.config.model_type not in BERT_FAMILIES:
+    reads_layers = getattr(getattr(model, "options", None), "layers", None)
+    if encoder.config.model_type not in BERT_FAMILIES or reads_layers:
         return
     layers = encoder.base_model.encoder.layer  # beneath a head that predicts tokens, too
     last = len(layers) - 1

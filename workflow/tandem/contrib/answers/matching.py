@@ -21,7 +21,7 @@ from tandem.cluster.work import map_in_order
 from tandem.contrib.answers.options import MatchParams
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import MATCHES_FILE, iter_run, require_run_split, require_split_queries
+from tandem.data.runs import MATCHES_FILE, iter_ranking, require_run_split, require_split_queries
 from tandem.extras.answer_rules import Matcher
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -115,7 +115,7 @@ class _RunPairs:
         self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int
     ) -> None:
         ranked = (
-            (numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers
+            (numbers[q], docs[:depth]) for q, docs, _ in iter_ranking(run, dataset) if q in numbers
         )
         questions: list[int] = []
         lengths: list[int] = []

@@ -114,6 +114,9 @@ class Writer:
         self.model = model.to(dtype).to(device()).eval()
         self.pair = bool(model.config.is_encoder_decoder)
         self.ends = [*end_tokens(model, tokenizer), *self._ending()]
+        if decoders := getattr(model.config, "num_decoder_layers", None):
+            # transformers gives the cache as many layers as a T5's encoder has
+            model.config.num_layers = decoders
         own = model.generation_config
         # No penalties, bans and other settings of a folder, except those of how its texts must begin.
         begins = {name: getattr(own, name) for name in BEGINNINGS}
