@@ -66,7 +66,7 @@ from transformers import AutoModel, AutoTokenizer
 
 tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
 inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
-query = tokenizer(["a query"], return_tensors="pt")["input_ids"].shape[1]  # its special tokens included
+query = inputs.sequence_ids(0).index(1)  # the special tokens before the passage included
 hidden, head = model(**{k: v for k, v in inputs.items() if k != "token_type_ids"}).last_hidden_state[0], load_file(
     "cross/2_Dense/model.safetensors"
 )
