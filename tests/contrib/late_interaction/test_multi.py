@@ -1,6 +1,8 @@
 """Late interaction: the formula by hand, which tokens count, and the scores of sentence-transformers."""
 
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -217,6 +219,17 @@ def test_tokens_vectors_need_no_token_before_a_text(family, family_folder, make_
     )
     expected = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(PASSAGES))
     torch.testing.assert_close(ours.detach(), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_queries_that_are_filled_up_on_the_left_are_refused(encoder_folder, tmp_path):
+    shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    with pytest.raises(UserError, match="pads on the left.*; set query_tokens to null"):
+        TokenVectors.start(tmp_path, True, "cls", True, 1.0, representation=OPTIONS)
+    TokenVectors.start(
+        tmp_path, True, "cls", True, 1.0, representation=OPTIONS | {"query_tokens": None}
+    )
 
 
 def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):
