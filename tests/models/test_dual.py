@@ -8,8 +8,8 @@ from tandem.data.collection import Collection, join_contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool_packed, pool_states
-from tandem.models.hub import check_length, load_encoder, load_tokenizer
-from tandem.models.tokens import Tokens
+from tandem.models.hub import check_length, hash_tokenizer, load_encoder, load_tokenizer
+from tandem.models.tokens import Template, Tokens
 
 
 def test_pooling_by_hand():
@@ -178,3 +178,24 @@ def test_saved_tower_loads_in_plain_transformers(dual_model):
         torch.equal(a, b) for a, b in zip(theirs.parameters(), ours.parameters(), strict=True)
     )
     assert load_tokenizer(folder)("the otter")["input_ids"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
+def test_a_model_whose_tokenizer_has_no_padding_is_read_by_others(pooling, family_folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    tokenizer = load_tokenizer(family_folder("llama"))
+    assert tokenizer.pad_token is None
+    before = hash_tokenizer(tokenizer.backend_tokenizer.to_str())
+    model = DualEncoder.start(family_folder("llama"), True, pooling, True, 1.0).eval()
+    model.save(tmp_path / "dual", tokenizer)
+    saved = load_tokenizer(tmp_path / "dual/shared")
+    assert hash_tokenizer(saved.backend_tokenizer.to_str()) == before
+    texts = ["a bird", "the lynx eats hares and roe deer"]
+    ids = [np.array(row) for row in saved(texts, add_special_tokens=False)["input_ids"]]
+    with torch.inference_mode():
+        ours = model.encode("passage", ids, Template.of(saved), "fp32", 8)
+    theirs = SentenceTransformer(str(tmp_path / "dual/shared"), device="cpu").encode(
+        texts, show_progress_bar=False
+    )
+    assert np.allclose(theirs, ours, atol=1e-5)

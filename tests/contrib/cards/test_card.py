@@ -8,9 +8,18 @@ import pytest
 import torch
 import yaml
 
+from tandem.extras.usage import (
+    InputLengths,
+    describe_cross_usage,
+    describe_dual_usage,
+    fit_auto_class,
+    list_saved_folders,
+)
 from tandem.models import tokenisation
-from tandem.models.dual import load_dual
+from tandem.models.cross import CrossEncoder, read_cross
+from tandem.models.dual import DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
+from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run
@@ -170,6 +179,44 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(
         model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))
     ]
     assert names["scores"].item() == pytest.approx(model.scores(*vectors).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_segments_of_a_pair_end_where_the_passage_begins(
+    family, family_folder, tmp_path, monkeypatch
+):
+    """RoBERTa puts two tokens between the texts of a pair, but one behind a text alone."""
+    start = family_folder(family)
+    CrossEncoder.start(start, "segments").save(tmp_path / "cross", load_tokenizer(start))
+    usage = describe_cross_usage(read_cross(tmp_path / "cross"), InputLengths(16, 24, 2, 3), None)
+    monkeypatch.chdir(tmp_path)
+    scores = []
+    for block in re.findall(r"```python\n(.*?)```", usage, re.S):
+        names: dict = {}
+        exec(block, names)
+        scores.append(names["scores"].item())
+    assert len(scores) == 2
+    assert scores[1] == pytest.approx(scores[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("part", ["dual", "cross"])
+def test_of_t5_the_lines_load_the_encoder_alone(part, family_folder, tmp_path, monkeypatch):
+    start, lengths = family_folder("t5"), InputLengths(16, 24, 1, 2)
+    tokenizer = load_tokenizer(start)
+    if part == "dual":
+        DualEncoder.start(start, True, "mean", True, 0.05).save(tmp_path / "dual", tokenizer)
+        usage = describe_dual_usage(DualShape.read(tmp_path / "dual"), lengths)
+    else:
+        CrossEncoder.start(start, "mean").save(tmp_path / "cross", tokenizer)
+        usage = describe_cross_usage(read_cross(tmp_path / "cross"), lengths, None)
+    (folder,) = list_saved_folders(tmp_path / part)
+    monkeypatch.chdir(tmp_path)
+    scores = []
+    for block in re.findall(r"```python\n(.*?)```", fit_auto_class(usage, folder), re.S):
+        names: dict = {}
+        exec(block, names)
+        scores.append(float(torch.as_tensor(names["scores"]).detach().reshape(())))
+    assert scores == pytest.approx([scores[0]] * 3, rel=1e-4, abs=1e-5)
 
 
 def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(

@@ -1,6 +1,8 @@
 """Late interaction: the formula by hand, which tokens count, and the scores of sentence-transformers."""
 
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from tandem.models.acceleration import accelerate
 from tandem.models.described import describe_towers
 from tandem.models.dual import load_dual
 from tandem.models.hub import load_tokenizer
+from tandem.models.published import run as run_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Template
@@ -192,6 +195,41 @@ def test_what_sentence_transformers_saves_loads_with_its_scores(
         match=r"representation.dim is 16, but its layers .* make 8 numbers; say 8, or dense",
     ):
         TokenVectors.start(tmp_path, True, **towers)
+
+
+@pytest.mark.parametrize("family", ["t5", "qwen3"])
+def test_tokens_vectors_need_no_token_before_a_text(family, family_folder, make_job, tmp_path):
+    """The pooling of such a description is read by nothing, so the stage `encoder` does not try it."""
+    transformer = Transformer(str(family_folder(family)), model_kwargs={"dtype": torch.float32})
+    theirs = MultiVectorEncoder(modules=[transformer, MultiVectorMask()], device="cpu")
+    theirs.save(str(tmp_path / "published"))
+    towers = describe_towers(tmp_path / "published")
+    assert towers["pooling"] == "cls"
+    options = {"path": str(tmp_path / "published"), "vectors": towers}
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
+    run_encoder(job)
+    model = TokenVectors.start(job.out / "hf", True, **towers).eval()
+    tokenizer = load_tokenizer(job.out / "hf")
+    read = (
+        lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"],
+        Template.of(tokenizer),
+    )
+    ours = model.scores(
+        encoded(model, read, "query", QUERIES), encoded(model, read, "passage", PASSAGES)
+    )
+    expected = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(PASSAGES))
+    torch.testing.assert_close(ours.detach(), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_queries_that_are_filled_up_on_the_left_are_refused(encoder_folder, tmp_path):
+    shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    with pytest.raises(UserError, match="pads on the left.*; set query_tokens to null"):
+        TokenVectors.start(tmp_path, True, "cls", True, 1.0, representation=OPTIONS)
+    TokenVectors.start(
+        tmp_path, True, "cls", True, 1.0, representation=OPTIONS | {"query_tokens": None}
+    )
 
 
 def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):

@@ -1,6 +1,7 @@
 """How others load saved weights: the code lines of a model's card, the README.md in its folders."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from tandem.models.folders import read_optional
+from tandem.models.heads import read_architecture
 from tandem.models.saving import DualShape
 from tandem.registry import Registry
 
@@ -66,7 +69,7 @@ from transformers import AutoModel, AutoTokenizer
 
 tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
 inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
-query = tokenizer(["a query"], return_tensors="pt")["input_ids"].shape[1]  # its special tokens included
+query = inputs.sequence_ids(0).index(1)  # the special tokens before the passage included
 hidden, head = model(**{k: v for k, v in inputs.items() if k != "token_type_ids"}).last_hidden_state[0], load_file(
     "cross/2_Dense/model.safetensors"
 )
@@ -300,6 +303,17 @@ vectors = {POOLING_CODE[pooling]}
 scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 ```"""
     return "\n\n".join([ours, theirs, plain, REFUSED_BY_TRANSFORMERS])
+
+
+def fit_auto_class(usage: str, folder: Path) -> str:
+    """Return lines about a saved folder with the class of transformers that loads it.
+
+    `AutoModel` would make T5's encoder a whole T5, with a random decoder.
+    """
+    name = read_architecture(read_optional(folder / "config.json"))
+    if not name.endswith("EncoderModel"):
+        return usage
+    return re.sub(r"\bAutoModel\b", "AutoModelForTextEncoding", usage)
 
 
 def list_saved_folders(part: Path) -> list[Path]:

@@ -359,4 +359,6 @@ def save_encoder(
         plain.save_pretrained(folder)
     else:
         save(plain, folder)
+    if tokenizer.pad_token is None:  # other libraries pad by a token
+        tokenizer.pad_token = tokenizer.eos_token
     tokenizer.save_pretrained(folder)

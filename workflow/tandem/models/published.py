@@ -86,9 +86,8 @@ def run(job: Job[EncoderParams]) -> None:
             for path in (*copied, draft.folder / "hf" / _WEIGHTS_INDEX):
                 if path.name != WEIGHTS_FILE:
                     path.unlink(missing_ok=True)
-        unread = check_encoder(
-            draft.folder / "hf", source, str(planned["pooling"]) if planned else ""
-        )
+        pooling = planned["pooling"] if planned and "representation" not in planned else ""
+        unread = check_encoder(draft.folder / "hf", source, str(pooling))
         if unread and not any(adopted):
             others = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
             warn(

@@ -19,6 +19,7 @@ from tandem.extras.usage import (
     describe_dual_usage,
     describe_library_usage,
     describe_tandem_usage,
+    fit_auto_class,
     list_saved_folders,
     usage_of_form,
     usage_of_tokens,
@@ -79,7 +80,7 @@ def write_card(
     sections = [
         f"{write_front_matter(part, base, licence)}\n# {job.key}: {_PART_NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
-        f"## How to load\n\n{usage}",
+        f"## How to load\n\n{fit_auto_class(usage, list_saved_folders(folder)[-1])}",
         f"## Recipe\n\n{_describe_losses(job)}\n\n{_write_table('parameter', 'value', _sort_params(recipe))}",
         f"## Data\n\n{_describe_data(job, tokens, lists)}",
         f"## Numbers\n\n{_describe_numbers(job, state)}",

@@ -44,7 +44,7 @@ from tandem.extras.targets import (
     choose_configuration,
     split_files,
 )
-from tandem.extras.usage import POOLING_CODE
+from tandem.extras.usage import POOLING_CODE, fit_auto_class
 from tandem.models.hub import load_tokenizer
 from tandem.models.saving import DualShape
 from tandem.models.tokens import Tokens
@@ -246,9 +246,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage")
     )
     prompt = dual.prompts.get("query", "")
-    names = load_tokenizer(
-        folder / "dual" / ("shared" if dual.shared else "query")
-    ).all_special_tokens
+    tower = folder / "dual" / ("shared" if dual.shared else "query")
+    names = load_tokenizer(tower).all_special_tokens
     model_card = Path("dual", "shared" if dual.shared else "", "README.md")
     page = render_markdown(
         PAGE,
@@ -273,7 +272,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         query=repr(next(iter(collection.queries(split).values()))),
         lineage={role: artifact.key for role, artifact in needs.items()},
     )
-    write_text(folder / "README.md", page)
+    write_text(folder / "README.md", fit_auto_class(page, tower))
 
 
 def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:

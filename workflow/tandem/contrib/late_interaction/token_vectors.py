@@ -113,6 +113,9 @@ class TokenVectors(DualEncoder):
             raise UserError(
                 f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null"
             )
+        if model.options.query_tokens and tokenizer.padding_side == "left":
+            problem = "pads on the left, where sentence-transformers fills queries up"
+            raise UserError(f"{query}: its tokenizer {problem}; set query_tokens to null")
         marks = list(string.punctuation) if model.options.skip_punctuation else []
         unknown = (None, tokenizer.unk_token_id)
         skipped = sorted(
