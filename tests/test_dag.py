@@ -166,6 +166,19 @@ def test_a_table_follows_the_configuration_where_snakemakes_record_is_lost(copie
     assert jobs(copied.run("-n", "tiny")[1]) == {"table": 1, "tiny": 1}
 
 
+def test_the_report_shows_the_tables_that_are_listed_now(project, tmp_path):
+    """A table of the same systems that is left out, or comes first, makes no file newer than the report."""
+    shutil.copytree(project.folder, tmp_path / "copy")
+    copy = Project.at(tmp_path / "copy")
+    (copy.folder / "again.yaml").write_text(yaml.safe_dump({**LAYOUT, "title": "Once more"}))
+    tiny, again = f"{copy.folder}/tiny.yaml", f"{copy.folder}/again.yaml"
+    code, output = copy.run("--config", f"tables=[{tiny}, {again}]")
+    assert code == 0, output
+    assert "Once more" in (copy.folder / "results/report.html").read_text()
+    for listed in (f"tables=[{tiny}]", f"tables=[{again}, {tiny}]"):
+        assert jobs(copy.run("-n", "--config", listed)[1]) == {"report": 1, "all": 1}
+
+
 def test_two_shards_change_no_bit(project, copied):
     runs = project.files("run.trec") | project.files("run.parquet")
     blocks = project.files("blocks/*.npy")

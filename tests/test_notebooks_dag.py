@@ -1,11 +1,13 @@
 """`snakemake notebooks` on a tiny collection: all three are executed on what the run made, and Table 10 is filled."""
 
 import csv
+import os
 import shutil
 
 import nbformat
 import pytest
 import yaml
+from tiny_project import jobs
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,12 @@ def test_all_three_are_executed_without_an_error_and_a_filled_sheet_makes_table_
         "Over-sensitivity on term overlap"
     }
     assert "annotated." in table.with_suffix(".md").read_text()
+    # another sheet counts, though it is older than the table, and so does none
+    other = shutil.copy(filled, project.folder / "other.csv")
+    os.utime(other, (0, 0))
+    for words in (["--config", f"analysis={{errors: {{sheet: {other}}}}}"], []):
+        code, output = project("-n", "dureader_retrieval_table10", *words)
+        assert jobs(output) == {"error_table": 1, "dureader_retrieval_table10": 1}
 
 
 def test_a_mistake_is_one_line_before_anything_runs(project):

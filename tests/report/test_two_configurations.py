@@ -1,14 +1,19 @@
 """`report --compare`: the tables of two configurations beside each other."""
 
 import json
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from table_plans import make_table
 
 from tandem.cli import run
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import input_of
 
 
 @pytest.fixture
@@ -131,6 +136,35 @@ def test_p_of_few_seeds_of_a_training_is_warned_of(world, tmp_path, monkeypatch,
             make_table(tmp_path, Path("two.yaml"), rows, Path(folder, "tables/two.csv"))
         assert run(["report", "--compare", "config", "mine"]) == 0
         assert capsys.readouterr().out.count("Warning: ") == warned
+
+
+def test_a_dataset_that_was_edited_in_between_is_warned_of(tables, four_queries, tmp_path, capsys):
+    """The same queries with other labels are tested against each other, and the reader is told."""
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    assert "Warning: " not in capsys.readouterr().out
+    data = input_of(open_artifact(Path(four_queries.rows[0]["scores"])), "dataset")
+
+    def edited(draft):
+        for name in ("corpus.parquet", "queries.parquet", "statistics.json"):
+            shutil.copy(data.path(name), draft.path(name))
+        qrels = pq.read_table(data.path("qrels.parquet")).to_pylist()
+        qrels[0]["doc_id"] = "b"
+        pq.write_table(pa.Table.from_pylist(qrels), draft.path("qrels.parquet"))
+
+    other = four_queries.make("dataset", "toy", {"source": "edited"}, edited)
+    lists = [(f"q{n}", ["b", "a", "c"], [3, 2, 1]) for n in range(4)]
+    four_queries.score("S", "", four_queries.make("bm25", "s", {}, lists, dataset=other), other)
+    rows = [{"system": "S", "scores": four_queries.rows[-1]["scores"]}]
+    layout = {
+        "title": "Two",
+        "columns": [{"measure": "RR@10"}],
+        "rows": [{"system": "S", "run": "bm25"}],
+    }
+    Path("two.yaml").write_text(yaml.safe_dump(layout))
+    make_table(tmp_path, Path("two.yaml"), rows, Path("results/mine/tables/two.csv"))
+    assert run(["report", "--compare", "config", "mine"]) == 0
+    words = "Warning: config and mine have other passages, queries or labels of toy test; a difference may come"
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("name", ["mine+k1", "mine.yaml+k1.yaml", "k1.5", "k1.5.yaml"])

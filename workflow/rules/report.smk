@@ -70,6 +70,7 @@ rule report:
     conda:
         DATA
     params:
+        tables=lambda wildcards: planned(plan.tables.files),  # a table that is left out is newer than nothing
         # as a function: Snakemake would take braces in a system's name for wildcards
         rows=lambda wildcards: json.dumps(plan.tables.systems()),
         added=lambda wildcards: json.dumps({name: part.value for name, part in planned(plan.report_parts).items()}),
@@ -78,5 +79,5 @@ rule report:
         with_plugins=WITH_PLUGINS,
     shell:
         f"{UNPACK}"
-        "python -P -m tandem report --tables {input.tables:q} --rows {params.rows:q} --added {params.added:q}"
+        "python -P -m tandem report --tables {params.tables:q} --rows {params.rows:q} --added {params.added:q}"
         " --out {output:q} {resources.with_plugins} 2>&1 | tee {log:q}"

@@ -507,6 +507,20 @@ def test_a_node_without_the_environment_is_named_with_its_log(text, missing, tmp
     assert read_failed_words([run]).startswith("tandem model: loss is nan at step 2\n")
 
 
+def test_why_a_batch_system_did_not_accept_a_job_is_named(tmp_path):
+    """The stage has not started then: its log is empty, and no status is known."""
+    (tmp_path / "run.log").write_text(
+        "    message: Job submission failed with exception: The 'sacctmgr' reported: 'no account mine\n"
+        ".'.For further error details see the cluster/cloud log and the log files of the involved rule(s).\n"
+        f"    log: {tmp_path / 'log.txt'} (check log file(s) for error details)\n"
+    )
+    last = failed(tmp_path, "")[-1]
+    assert last.startswith(
+        "tandem run: a job was not submitted: The 'sacctmgr' reported: 'no account mine .'.; correct the profile"
+    )
+    assert last == f"tandem run: {read_failed_words([str(tmp_path / 'run.log')])}"
+
+
 def test_the_error_before_snakemakes_last_words_is_the_cause(tmp_path):
     cause = {
         "event": "error",

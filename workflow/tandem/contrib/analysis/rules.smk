@@ -41,7 +41,8 @@ rule error_table:
         DATA
     params:
         errors=lambda wildcards: planned(plan.view("analysis").errors).folder,
-        sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
+        # not by way of `input`: Snakemake compares no params that are derived from it, and another sheet may be an old file
+        sheet=lambda wildcards: f"--sheet {quote(sheet)}" if (sheet := planned(plan.view("analysis").sheet)) else "",
     resources:
         with_plugins=WITH_PLUGINS,
     shell:

@@ -139,6 +139,7 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
 
     not_percent = [label for label in first.not_percent if label in shared]
     notes = [_LEGEND.format(unit=describe_unit(not_percent, len(shared)), a=a, b=b)]
+    notes += _warn_of_other_data(pairs, a, b)
     if is_tested:
         by_system: dict[object, list[Artifact]] = {}
         for number, row in enumerate(chain.from_iterable(pairs)):
@@ -152,6 +153,25 @@ def compare_tables(first: Table, second: Table, a: str, b: str) -> PageTable:
         if only:
             notes.append(f"Only in {name}: {', '.join(only)}.")
     return PageTable(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
+
+
+def _warn_of_other_data(pairs: Sequence[tuple[FilledRow, FilledRow]], a: str, b: str) -> list[str]:
+    """Return a warning if what two rows are scored on has the same name, but other passages, queries or labels."""
+    others = set[str]()
+    for pair in pairs:
+        # column, dataset and split → contents of the dataset and of any corrected labels
+        read: list[dict[tuple[str, str, str], set[object]]] = [{}, {}]
+        for row, contents in zip(pair, read, strict=True):
+            for scored in row.lineage:
+                inputs = open_scored(scored).manifest.inputs
+                place = (scored.column, scored.dataset, scored.split)
+                contents.setdefault(place, set()).add((inputs.get("dataset"), inputs.get("labels")))
+        shared = read[0].keys() & read[1].keys()
+        others |= {" ".join(place[1:]) for place in shared if read[0][place] != read[1][place]}
+    if not others:
+        return []
+    problem = f"{a} and {b} have other passages, queries or labels of {', '.join(sorted(others))}"
+    return [f"Warning: {problem}; a difference may come from these."]
 
 
 def _test_differences(

@@ -33,6 +33,8 @@ _MISSING = re.compile(
     r"^(?:.*: (?:line )?\d+: )?(\S*python[\d.]*): "
     r"(No such file or directory|not found|command not found|No module named \S+)$"
 )
+# What an executor says of a job that a batch system did not accept; the reason may span lines.
+_REFUSED = re.compile(r"ob submission failed with exception: (.+?)For further error details", re.S)
 # Snakemake's last line, whatever the cause
 _NO_CAUSE = "At least one job did not complete successfully."
 PROTECTED = re.compile(r"Write-protected output files .*? affected files: (\S+)")
@@ -71,9 +73,12 @@ def _explain_job(job: BegunJob, run: Run, log: Path, what: str) -> str:
     words = read_stage_words(job.log)
     if words:
         return words
-    problem = explain_storage(
-        "\n".join(error.message for error in run.errors)
-    ) or explain_missing_environment("\n".join(read_lines(log)))
+    text = "\n".join(read_lines(log))
+    problem = (
+        explain_storage("\n".join(error.message for error in run.errors))
+        or explain_missing_environment(text)
+        or explain_refused_job(text)
+    )
     if problem:
         return f"tandem run: {problem}"
     statuses = [
@@ -125,7 +130,12 @@ def read_failed_words(logs: Iterable[str]) -> str:
     text = "\n".join(read_lines(*logs))
     named = dict.fromkeys(FAILED.findall(text))
     words = "\n".join(filter(None, (read_stage_words(paths.split(", ")) for paths in named)))
-    return words or explain_storage(text) or explain_missing_environment(text)
+    return (
+        words
+        or explain_storage(text)
+        or explain_missing_environment(text)
+        or explain_refused_job(text)
+    )
 
 
 def explain_missing_environment(text: str) -> str:
@@ -142,6 +152,20 @@ def explain_missing_environment(text: str) -> str:
                     hint = "install the environment where all nodes see it (docs/how_to/slurm.md)"
                     return f"{path}: {missing[1]}: {missing[2]} on the job's node; {hint}"
     return ""
+
+
+def explain_refused_job(text: str) -> str:
+    """Return, in one line, why a batch system did not accept a job; empty if it accepted all.
+
+    Args:
+        text: Snakemake's log.
+    """
+    refused = _REFUSED.findall(text)
+    if not refused:
+        return ""
+    reason = shortened(" ".join(refused[-1].split()), _LONGEST_WORDS)
+    hint = "correct the profile, or run where the batch system is (docs/clusters.md)"
+    return f"a job was not submitted: {reason}; {hint}"
 
 
 def explain_storage(text: str) -> str:
