@@ -196,8 +196,8 @@ def refuse_repeated_keys(words: Iterable[str]) -> None:
 def read_as_snakemake(text: str) -> object:
     """Return the value that Snakemake reads from the text of a `key=value`: a number, True or False, or else YAML.
 
-    All scalars of its YAML are text; what a key's type needs is read from them later, in both programs alike. Snakemake's
-    `parse_config` is not called, since importing Snakemake takes a second; a test compares the two.
+    All scalars of its YAML are text; what a key's type needs is read from them later, in both programs alike.
+    Snakemake's `parse_config` is not called, since importing Snakemake takes a second; a test compares the two.
 
     Raises:
         yaml.YAMLError: Snakemake would take the text as it stands; no key has such a value.

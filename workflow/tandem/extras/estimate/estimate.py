@@ -309,14 +309,12 @@ def render(plan: FullPlan, hardware: Hardware, configuration: Configuration | No
 
 def find_uncounted_splits(stages: Iterable[Stage], setting: Setting) -> list[tuple[str, str]]:
     """Return each dataset with a split that a stage reads and of which neither a file nor the catalogue has a count."""
-    read = {(stage, getattr(params_of(stage), "split", None)) for stage in stages}
-    return sorted(
-        {
-            (stage.dataset, split)
-            for stage, split in read
-            if split and split not in setting.size(stage).queries
-        }
-    )
+    uncounted = set[tuple[str, str]]()
+    for stage in stages:
+        split = getattr(params_of(stage), "split", None)
+        if split and split not in setting.size(stage).queries:
+            uncounted.add((stage.dataset, split))
+    return sorted(uncounted)
 
 
 def _format_cells(cost: Cost) -> list[str]:
