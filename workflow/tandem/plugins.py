@@ -88,10 +88,11 @@ def load_installed_plugins() -> list[UserError]:
 def load_contrib() -> list[Plugin]:
     """Import the packages of `contrib/`, each once, in the order of their names.
 
-    While they are imported, a look-up finds what is registered so far.
+    During the core's import none is imported: a look-up finds only what the core has registered so far. While the
+    packages are imported, it finds theirs so far, too.
     """
     global _contrib_is_loaded
-    if _contrib_is_loaded:
+    if _contrib_is_loaded or not _core_is_declared:
         return _contrib
     _contrib_is_loaded = True
     for path in sorted(CONTRIB.glob(f"*/{DECLARATIONS}")):
@@ -111,12 +112,6 @@ def end_core() -> None:
     """Note that the core has made all its declarations: from now on a look-up loads the packages of `contrib/`."""
     global _core_is_declared
     _core_is_declared = True
-
-
-def load_contrib_once_possible() -> None:
-    """Load the packages of `contrib/`, except during the core's import: until then a look-up finds only the core."""
-    if _core_is_declared:
-        load_contrib()
 
 
 def is_file_name(plugin: str) -> bool:
@@ -223,7 +218,7 @@ class Declarations(MutableMapping[str, T]):
         self._owners: dict[str, Plugin] = {}  # the user's plugin that has registered a name
 
     def __getitem__(self, name: str) -> T:
-        load_contrib_once_possible()
+        load_contrib()
         return self._entries[name]
 
     def __setitem__(self, name: str, declaration: T) -> None:
@@ -239,13 +234,13 @@ class Declarations(MutableMapping[str, T]):
         del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        load_contrib_once_possible()
+        load_contrib()
         return iter(self._entries)
 
     def __len__(self) -> int:
-        load_contrib_once_possible()
+        load_contrib()
         return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        load_contrib_once_possible()
+        load_contrib()
         return name in self._entries

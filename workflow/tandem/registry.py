@@ -22,7 +22,7 @@ from tandem.errors import UserError
 from tandem.plugins import (
     CONTRIB,
     Plugin,
-    load_contrib_once_possible,
+    load_contrib,
     name_plugin,
     plugin_being_loaded,
 )
@@ -77,7 +77,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """Return what is registered under a name; a `UserError` for an unknown one."""
-        load_contrib_once_possible()
+        load_contrib()
         # import no other module: it may need libraries that are not installed
         if name not in self._entries and name in self.own_sources:
             import_module(_module_of(self.own_sources[name]))
@@ -89,7 +89,7 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names, without importing what is registered."""
-        load_contrib_once_possible()
+        load_contrib()
         return iter(dict.fromkeys([*self.own_sources, *self._entries]))
 
     def plugin(self, name: str) -> Plugin | None:
