@@ -371,6 +371,30 @@ def test_a_header_is_told_from_a_record(tmp_path):
     assert read_head(path, QRELS_ROLE).columns == ("query", "document", "relevance")
 
 
+@pytest.mark.parametrize(
+    ("name", "role", "content", "message"),
+    [
+        # a text with a tab or a comma would lose its beginning to a title
+        ("c.tsv", PASSAGES_ROLE, "d1\ta\nd2\tb\tc\n", "c.tsv:2: 3 columns by tabs; the first line has 2"),
+        ("c.csv", PASSAGES_ROLE, "d1,a\nd2,b,c\n", "c.csv:2: 3 columns by commas; the first row has 2"),
+        ("c.tsv", PASSAGES_ROLE, "d1\tA\ta\nd2\tB\n", "c.tsv:2: 2 columns by tabs; the first line has 3"),
+        # the end of a download that was cut: a grade of 0 would become 1
+        ("t.tsv", QRELS_ROLE, "q1\td1\t1\nq1\td2", "t.tsv:2: 2 columns by tabs; the first line has 3"),
+        ("t.tsv", QRELS_ROLE, "# run 1\nq1 0 d1 1\nq1\td2\t1", "t.tsv:3: 3 columns by tabs; the first line has 4"),
+        ("t.csv", QRELS_ROLE, "q1,d1,1\nq1,d2\n", "t.csv:2: 2 columns by commas; the first row has 3"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_a_line_of_other_columns_than_the_first_is_refused(
+    name, role, content, message, skipped, tmp_path
+):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        list(choose_reader(path, role)(path, role, skipped))
+    assert str(error.value) == f"{tmp_path}/{message}"
+
+
 def test_a_zip_that_is_locked_or_of_another_compression_is_named(tmp_path):
     path = tmp_path / "a.tsv.zip"
     with zipfile.ZipFile(path, "w") as archive:

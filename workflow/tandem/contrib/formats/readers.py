@@ -160,10 +160,12 @@ class Head:
     Attributes:
         columns: the field of each column by the header's names, `-` if not read; None without a header.
         lines: the number of lines above: a header, which may begin with `#`, and comments above judgements.
+        width: the number of columns of the first record; 0 with a header, or without a record.
     """
 
     columns: tuple[str, ...] | None
     lines: int
+    width: int = 0
 
 
 def read_head(path: Path, role: Role) -> Head:
@@ -183,7 +185,7 @@ def read_head(path: Path, role: Role) -> Head:
         if not is_comment:
             below = [role.columns_of(other) for _, other in islice(numbered, _ROWS_COMPARED)]
             _refuse_unknown_names(f"{path}:{number}", names, below, role)
-            return Head(None, number - 1)
+            return Head(None, number - 1, len(names))
     return Head(None, number)
 
 
@@ -226,10 +228,13 @@ def _is_judgement(line: str, role: Role) -> bool:
 
 
 def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
-    """Yield (`file:line`, field → column) of each line; the header, or the number of columns, decides their order."""
+    """Yield (`file:line`, field → column) of each line; the header, or the number of columns, decides their order.
+
+    All lines have as many columns as the first: another number would give the columns other meanings.
+    """
     name = str(path)
     head = read_head(path, role)
-    orders = {len(head.columns): head.columns} if head.columns else role.columns
+    orders = {len(head.columns): head.columns} if head.columns else _fix_width(role, head.width)
     numbered = iterate_lines(path, skipped=skipped + head.lines)
     for number, line in numbered:
         by_space = role.spaced and "\t" not in line
@@ -240,13 +245,19 @@ def read_tsv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, Js
             if is_end(line, numbered):
                 return
             by = "white space" if by_space else "tabs"
-            needed = (
-                f"the header names {len(head.columns)}"
-                if head.columns
-                else f"a line is {role.line}"
-            )
+            needed = f"a line is {role.line}"
+            if head.columns:
+                needed = f"the header names {len(head.columns)}"
+            elif len(columns) in role.columns and not lacks_columns:
+                needed = f"the first line has {head.width}"
             raise UserError(f"{path}:{number}: {describe_columns(columns, by)}; {needed}")
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
+
+
+def _fix_width(role: Role, width: int) -> dict[int, tuple[str, ...]]:
+    """Return the order of a role's columns where the first record has `width` of them; all orders if none has."""
+    order = role.columns.get(width)
+    return {width: order} if order else role.columns
 
 
 @dataclass(frozen=True)
@@ -257,11 +268,13 @@ class CsvHead:
         columns: the field of each column by the header's names, `-` if not read; None without a header.
         names: the header's names as they are in the file; empty without one.
         delimiter: a comma, or the semicolon if a header has it.
+        width: the number of columns of the first row.
     """
 
     columns: tuple[str, ...] | None
     names: list[str]
     delimiter: str
+    width: int
 
 
 def read_csv_head(path: Path, role: Role) -> CsvHead:
@@ -275,25 +288,28 @@ def read_csv_head(path: Path, role: Role) -> CsvHead:
     columns = match_columns(f"{path}:1", rows[0], role) if rows else None
     if rows and columns is None:
         _refuse_unknown_names(f"{path}:1", rows[0], rows[1:], role)
-    return CsvHead(columns, rows[0] if columns else [], delimiter)
+    width = len(rows[0]) if rows else 0
+    return CsvHead(columns, rows[0] if columns else [], delimiter, width)
 
 
 def read_csv(path: Path, role: Role, skipped: int = 0) -> Iterator[tuple[str, JsonObject]]:
     """Yield (`file:line`, field → column) of each row of a CSV file; a row may span lines.
 
-    The header's names, or the number of columns, decide their order. Columns are separated by commas, or by semicolons
-    if the header is.
+    The header's names, or the number of columns, which is the same in all rows, decide their order. Columns are
+    separated by commas, or by semicolons if the header is.
     """
     head = read_csv_head(path, role)
     columns = head.columns
     by = "semicolons" if head.delimiter == ";" else "commas"
-    orders = {len(columns): columns} if columns else role.columns
+    orders = {len(columns): columns} if columns else _fix_width(role, head.width)
     for number, row in islice(split_csv(path, head.delimiter), skipped + bool(columns), None):
         order = orders.get(len(row))
         if order is None:
-            allowed = " or ".join(map(str, orders))
-            needed = (
-                f"the header names {allowed}" if columns else f"without a header they are {allowed}"
-            )
+            allowed = " or ".join(map(str, role.columns))
+            needed = f"without a header they are {allowed}"
+            if columns:
+                needed = f"the header names {len(columns)}"
+            elif len(row) in role.columns:
+                needed = f"the first row has {head.width}"
             raise UserError(f"{path}:{number}: {describe_columns(row, by)}; {needed}")
         yield f"{path}:{number}", dict(zip(order, row, strict=True))
