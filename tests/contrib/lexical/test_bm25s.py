@@ -269,6 +269,7 @@ ENGLISH_TEXTS = [
     "Universities organise RELATIONAL conferences in Zürich, São Paulo and Kraków (C++, C#, F-measure)",
     "state-of-the-art e-mail addresses like a.b@example.com and http://example.org/path?q=1&r=2",
     "dogs' don’t Peter’s 10's U.S.A. AT&T rock'n'roll 12:30 key:value a;b 5;6 it's",
+    "the re\u0301sume\u0301's fac\u0327ade and हिन्दी किताब",
 ]
 LUCENES = """
 import json, sys
@@ -308,6 +309,25 @@ def test_terms_of_the_other_analyzers():
         "人",
     ]
     assert len(LUCENE_STOP_WORDS) == 33
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "terms"),
+    [
+        ("hi", "हिन्दी किताब, पढ़ना!", ["हिन्दी", "किताब", "पढ़ना"]),
+        ("bn", "আমি বাংলা বই", ["আমি", "বাংলা", "বই"]),
+        ("ar", "اللُّغَةُ جَمِيلَةٌ", ["اللُّغَةُ", "جَمِيلَةٌ"]),
+        # accents apart, as a collection of `normalize: none` may have them
+        (
+            "fr",
+            "Re\u0301sume\u0301, l'e\u0301te\u0301",
+            ["re\u0301sume\u0301", "l'e\u0301te\u0301"],
+        ),
+        ("en", "the re\u0301sume\u0301's end", ["re\u0301sume\u0301", "end"]),
+    ],
+)
+def test_a_word_is_not_split_at_its_vowel_signs_and_accents(language, text, terms):
+    assert make_term_splitter(Bm25sParams(analyzer="none", language=language))(text) == terms
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ where df of the N passages have the term in a searched field, and means are over
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -52,7 +53,14 @@ NUMBERS_PER_BLOCK = 1 << 16  # passages, and then terms, whose numbers are in fl
 _SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
 _QUERIES_AHEAD = 64  # queries that a thread may be ahead of the reader
 _CACHED_WORDS = 1 << 20  # words whose term is cached: texts repeat words
-_WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
+# Parts of words that Python's `\w` leaves out: vowel signs of Hindi and Bengali, short vowels of Arabic, accents apart.
+_MARKS = "".join(
+    sign for sign in map(chr, range(0x300, 0x1F000)) if unicodedata.category(sign)[0] == "M"
+)
+_PIECE = rf"\w+(?:[{_MARKS}]+\w*)*"
+_WORD = re.compile(
+    rf"{_PIECE}(?:(?:(?<=[^\W\d]|[{_MARKS}])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d)){_PIECE})*"
+)
 
 
 def run(job: Job[Bm25sParams]) -> None:

@@ -25,6 +25,7 @@ register_stage(
         box="Sparse search",
         holds="lexical index",
         verb="indexing",
+        version=2,  # words keep their marks
     ),
     in_runs=False,
 )
