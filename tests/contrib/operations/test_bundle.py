@@ -115,12 +115,14 @@ def test_paths_of_every_block_are_absolute(tmp_path, monkeypatch):
     own = {
         "generators": {"mine": {"source": "folder", "path": "writer"}},
         "encoders": {"mine": {"source": "folder", "path": "reader"}},
+        "audits": {"false_negatives": {"sheet": "filled.csv"}},
     }
     Path("own.yaml").write_text(yaml.safe_dump(own))
     configuration = Configuration([ROOT / "config/config.yaml", Path("own.yaml")])
     written = yaml.safe_load(render_configuration(configuration, configuration.plan(), "baseline"))
     paths = [written[block]["mine"]["path"] for block in ("generators", "encoders")]
-    assert paths == [str(tmp_path / "writer"), str(tmp_path / "reader")]
+    paths.append(written["audits"]["false_negatives"]["sheet"])
+    assert paths == [str(tmp_path / name) for name in ("writer", "reader", "filled.csv")]
 
 
 def test_an_encoder_that_is_named_by_its_folder_is_found_from_elsewhere(

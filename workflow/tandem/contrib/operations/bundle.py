@@ -247,7 +247,8 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
     """Return the configuration of the one table, as its files and `--config` set it, without secrets.
 
     Defaults are not spelled out: a default may name things that this configuration lacks, an explicit value may not.
-    Layout and plugins are those of the bundle. The paths of datasets, models and released runs are absolute.
+    Layout and plugins are those of the bundle. The paths of datasets, models, released runs and filled sheets are
+    absolute.
     """
     settings, layout = plan.settings, plan.tables.layouts[name]
     plugins = place_plugins(settings.plugins)
@@ -276,7 +277,7 @@ def render_configuration(configuration: Configuration, plan: FullPlan, name: str
             }
             if located:
                 places[block] = located
-    places = merged(places, locate_language_models(settings))
+    places = merged(places, locate_own_files(settings))
     places = merged(places, _locate_named_encoders(plan))
     if folder := _find_folder(settings.encoder):
         places["encoder"] = folder
@@ -301,8 +302,8 @@ def _locate_named_encoders(plan: FullPlan) -> Json:
     return {"encoders": entries} if entries else {}
 
 
-def locate_language_models(section: object) -> Json:
-    """Return the language models in a section, at any depth, that are folders: `{"model": absolute path}`."""
+def locate_own_files(section: object) -> Json:
+    """Return the language models in a section, at any depth, that are folders, and filled sheets: by absolute paths."""
     if isinstance(section, HostedModel):
         folder = "" if section.endpoint else _find_folder(section.model)
         return {"model": folder} if folder else {}
@@ -312,7 +313,9 @@ def locate_language_models(section: object) -> Json:
         items = section.items()
     else:
         return {}
-    inner = {key: locate_language_models(value) for key, value in items}
+    inner: Json = {key: locate_own_files(value) for key, value in items}
+    if sheet := getattr(section, "sheet", None):
+        inner["sheet"] = str(Path(sheet).absolute())
     return {key: own for key, own in inner.items() if own}
 
 
