@@ -403,6 +403,14 @@ def test_rows_on_corrected_labels_are_absent_where_answers_decide(beir, plan_of)
     assert "BM25" in {row.system for row, _ in tables["dureader_retrieval/figure2"]}
 
 
+def test_rows_on_corrected_labels_are_absent_where_nobody_corrects_them(beir, plan_of):
+    datasets = {"d": {"source": "beir", "path": beir("d", ["train", "test"])}}
+    tables = plan_of(datasets, "d", audits={"judges": []}).tables
+    reason = "labels: corrected needs audits.false_negatives.sheet or audits.judges"
+    assert {row.absent for row in tables.absent["dureader_retrieval/figure2"]} == {reason}
+    assert "BM25" in {row.system for row, _ in tables["dureader_retrieval/figure2"]}
+
+
 def test_a_group_cannot_be_audited(beir, plan_of):
     members = {
         "a": {"source": "beir", "path": beir("a", ["test"])},

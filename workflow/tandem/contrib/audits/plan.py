@@ -363,10 +363,12 @@ def take_corrected_labels(ctx: Context, data: str) -> Upstream:
     """Return the labels after the audit, in place of the dataset's.
 
     Raises:
-        Unavailable: answers decide what is relevant, so that there are no judgements.
+        Unavailable: answers decide what is relevant, so that there are no judgements; or nobody corrects them.
     """
     if ctx.dataset_entry(data).relevance != "qrels":
         raise Unavailable(f"labels: corrected needs qrels, but dataset {data} has answers")
+    if not (list_judges(ctx, data) or read_settings(ctx).false_negatives.sheet):
+        raise Unavailable("labels: corrected needs audits.false_negatives.sheet or audits.judges")
     return {"labels": plan_relabelling(ctx, data)}
 
 
