@@ -138,6 +138,23 @@ def test_a_list_size_that_the_data_decide_is_not_compared_with_the_lists(configu
     FullPlan(config, ROOT)
 
 
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("bm25", {"candidates": {"from": "random"}}),
+        ("bm25.porter", {}),
+        ("encoder", {"init": "minilm"}),
+        ("given", {}),
+    ],
+)
+def test_no_model_takes_the_place_of_a_run_that_is_always_there(configured, name, entry):
+    config = configured()
+    config["models"][name] = {"like": "de_bm25neg", **entry}
+    assert mistakes(config) == [
+        f"models.{name} has the name of a run that every configuration has; choose another"
+    ]
+
+
 def test_a_cycle_of_models_is_named(configured):
     config = configured(
         "models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50}

@@ -237,8 +237,6 @@ class Context:
         if key in self._opened:
             circle = self._opened[self._opened.index(key) :]
             names = [entry for entry_block, entry in circle if entry_block == block]
-            if names == ["bm25"]:  # the model is trained on the run of its own name, which it hides
-                raise UserError(f"{block}.bm25: bm25 is the lexical search; choose another name")
             if len(names) < len(circle):
                 names = [f"{entry_block}.{entry}" for entry_block, entry in circle]
                 raise UserError(f"entries form a cycle: {' -> '.join([*names, names[0]])}")

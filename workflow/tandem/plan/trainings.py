@@ -19,6 +19,7 @@ from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.plan.candidate_lists import check_lists, training_lists
 from tandem.plan.context import (
+    ALWAYS_THERE,
     TRAINING,
     Context,
     checks_entry,
@@ -63,6 +64,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     # refuses an unknown name
     ctx.dataset_entry(data, f"{at}.dataset" if entry.dataset else named_by)
     require_name("models", name)
+    if name in ALWAYS_THERE or name.startswith("bm25."):  # it would take their place without a word
+        raise UserError(f"{at} has the name of a run that every configuration has; choose another")
     for key in checks_training:
         if getattr(train, key, None):
             checks_training[key](ctx, at, entry, data)
