@@ -55,6 +55,9 @@ MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
             "^--configfile --config: allowed: YAML files, such as mine.yaml$",
         ),
         (["--", "--config", "seed=7"], "--config is not allowed after --; write it before --"),
+        (["--", "-C", "seed=7"], "-C is not allowed after --; write it before --"),
+        (["--", "-Cseed=7"], "-Cseed=7 is not allowed after --; write it before --"),
+        (["--", "-n", "-d/tmp"], "-d/tmp is not allowed after --; change to the folder"),
         (
             ["--", "--directory=/tmp"],
             "--directory=/tmp is not allowed after --; change to the folder",

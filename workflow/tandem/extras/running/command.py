@@ -48,7 +48,7 @@ LOGS = Path("logs")
 # rules that only print
 _PRINTED_TABLE = {"datasets": "tandem datasets", "estimate": "tandem estimate"}
 ELSEWHERE = {
-    "--config": "write it before --",
+    **dict.fromkeys(("--config", "-C"), "write it before --"),
     "--configfile": "name the file before --",
     "--configfiles": "name the files before --",
     **dict.fromkeys(("--directory", "-d"), "change to the folder"),
@@ -160,7 +160,7 @@ def read_request(words: Sequence[str]) -> RunRequest:
     at = words.index("--") if "--" in words else len(words)
     own, flags = list(words[:at]), list(words[at + 1 :])
     for flag in flags:
-        hint = ELSEWHERE.get(flag.partition("=")[0])
+        hint = ELSEWHERE.get(flag.partition("=")[0], ELSEWHERE.get(flag[:2]))
         if hint is not None:
             raise UserError(f"{flag} is not allowed after --; {hint}")
     for flag, following in pairwise([*flags, ""]):
