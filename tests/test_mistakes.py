@@ -210,7 +210,7 @@ MISTAKES = {
     ),
     "a name that is taken": Mistake(
         "tandem run mine.yaml",
-        "models.bm25 has the name of a run that every configuration has; choose another",
+        "models.bm25 has the name of a run that every configuration has; name it otherwise",
         "models: {bm25: {like: de_bm25neg}}",
     ),
     "a misspelt measure": Mistake(

@@ -151,7 +151,7 @@ def test_no_model_takes_the_place_of_a_run_that_is_always_there(configured, name
     config = configured()
     config["models"][name] = {"like": "de_bm25neg", **entry}
     assert mistakes(config) == [
-        f"models.{name} has the name of a run that every configuration has; choose another"
+        f"models.{name} has the name of a run that every configuration has; name it otherwise"
     ]
 
 

@@ -237,10 +237,11 @@ class Context:
         if key in self._opened:
             circle = self._opened[self._opened.index(key) :]
             names = [entry for entry_block, entry in circle if entry_block == block]
+            what = block
             if len(names) < len(circle):
+                what = "entries"
                 names = [f"{entry_block}.{entry}" for entry_block, entry in circle]
-                raise UserError(f"entries form a cycle: {' -> '.join([*names, names[0]])}")
-            raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
+            raise UserError(f"{what} form a cycle: {' -> '.join([*names, names[0]])}")
         self._opened.append(key)
         try:
             yield
