@@ -1,13 +1,15 @@
 """What a word of a command line stands for: rows over several seeds, rows of sweeps, two rows compared."""
 
 import json
+import shutil
 
 import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.sweep_results import SweepLine, SweepResult
+from tandem.extras.sweep_results import SweepLine, SweepResult, read_result
 from tandem.plan.graph import Stage
+from tandem.report.results import Origin
 
 
 def system(project, data, name, seed, lr=1e-5):
@@ -114,6 +116,19 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, run_command, row):
     assert [line for line in lines if line.startswith("retrieve ")] == [
         f"retrieve {key}" for key in runs
     ]
+
+
+def test_a_run_of_a_sweep_that_another_dataset_has_too_is_found(sweep, seeds, project, run_command):
+    """As where a configuration of the same data names the dataset otherwise."""
+    path = project.root / "results/sweeps/lr.json"
+    runs = [score.upstream["run"] for scores in seeds.values() for score in scores]
+    origins = {run.key: Origin("", run.key, run.folder) for run in runs}
+    path.write_text(read_result(path).model_copy(update={"runs": origins}).to_json())
+    shutil.rmtree(project.root / "results/mine")
+    shutil.copytree(project.root / "results/toy", project.root / "results/twin")
+    row = "sweeps/lr:DE at de.lr 2e-05, bm25.k1 0.9"
+    assert run_command("lineage", row)[1][-1].startswith("5 stages, ")
+    assert not any("sweep lr" in line for line in run_command("check")[1])
 
 
 @pytest.mark.parametrize(

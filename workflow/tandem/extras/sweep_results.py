@@ -79,6 +79,10 @@ class SweepResult(SweepHeader):
         against = label_point(self.baseline)
         return f"{self.dataset} {self.split}, {self.queries:,} {self.unit}{stand_in}; {seeds}; p against {against}"
 
+    def find_runs(self, line: SweepLine) -> list[str]:
+        """Return the folders of a line's runs; two datasets may have a run of one key."""
+        return [self.runs[key].folder if key in self.runs else key for key in line.stages]
+
     def to_json(self) -> str:
         """Return the result as JSON, which `read_result` reads back."""
         return to_json(SweepResult, self)

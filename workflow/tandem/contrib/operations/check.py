@@ -163,8 +163,10 @@ def _read_folders(path: Path, project: Path, is_table: bool) -> dict[str, list[P
     """Read the folders of the artifacts that each row of a table or a sweep shows."""
     folders: dict[str, list[Path]] = {}
     if not is_table:
-        for line in read_result(path).lines:
-            folders[f"{line.system} at {label_point(line.point)}"] = list(map(Path, line.stages))
+        sweep = read_result(path)
+        for line in sweep.lines:
+            name = f"{line.system} at {label_point(line.point)}"
+            folders[name] = [project / run for run in sweep.find_runs(line)]
         return folders
     for row in read_table(path).rows:
         if row.lineage:

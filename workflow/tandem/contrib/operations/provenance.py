@@ -180,7 +180,7 @@ def _resolve_sweep_row(sweep: SweepResult, word: str) -> Target:
         if measure not in values:
             raise UserError(f"{measure} is not a measure; allowed: {', '.join(values)}")
         label += f": {measure} = {values[measure]:.2f}"
-    return Target(label, [find_artifact(key) for key in rows[full][0].stages])
+    return Target(label, [find_artifact(run) for run in sweep.find_runs(rows[full][0])])
 
 
 def _split_word(
