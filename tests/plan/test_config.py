@@ -244,6 +244,20 @@ def test_a_mistake_in_a_row_of_a_layout_names_the_layout(configured, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("encoder: nowhere", "encoder: nowhere is unknown"),
+        ("datasets.pydocs: {source: beir, path: nowhere}", "datasets.pydocs.path is nowhere; no "),
+    ],
+)
+def test_what_only_a_rows_stages_show_names_the_layout_too(configured, tmp_path, change, line):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text(f"{{title: Mine, rows: [{{system: A, run: encoder, with: {{{change}}}}}]}}")
+    (mistake,) = mistakes(configured("tables", [str(layout)]))
+    assert mistake.startswith(f"{layout}: A: {line}")
+
+
 def test_no_two_tables_have_one_name_or_target(configured, tmp_path):
     def layout(name):
         (file := tmp_path / name).parent.mkdir(exist_ok=True)

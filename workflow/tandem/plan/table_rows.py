@@ -67,6 +67,13 @@ class LayoutRows:
                     system=row.system, first_stage=row.first_stage, column=group, absent=str(error)
                 )
                 absent.append(planned)
+            except UserError as error:  # of what the row changes: else the configuration had it
+                at = f"{file}: "
+                lines = (
+                    line if line.startswith(at) else f"{at}{row.system}: {line}"
+                    for line in str(error).splitlines()
+                )
+                raise UserError("\n".join(lines)) from None
         _check_first_stages(file, self.layout, scored)
         scored = _mark_equal(self.layout, scored)
         if not scored:
@@ -104,11 +111,7 @@ class LayoutRows:
             raise Unavailable(self.skipped[group])
         file = self.file
         changes, dataset = self._changes(row, group, seed)
-        try:
-            planner = self.planners.of(changes)
-        except UserError as error:
-            lines = (f"{file}: {row.system}: {line}" for line in str(error).splitlines())
-            raise type(error)("\n".join(lines)) from None
+        planner = self.planners.of(changes)
         # Audits are of the dataset itself, from which the variant is made, and use one seed and the models of the
         # configuration, so that all rows and seeds are scored by the same labels and queries.
         base_seed = self.planners.base.settings.seed
