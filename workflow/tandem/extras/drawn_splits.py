@@ -99,10 +99,7 @@ def move_share(
     queries = [query for query, split in splits.items() if split == source]
     if target in splits.values():
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    chosen = choose_share(queries, share, counted)
-    if len(chosen) in (0, len(queries)):  # a small split's hashes may all be on one side
-        chosen = choose_share(queries, share, counted=True)
-    moved = set(select_lowest(list(chosen), most))
+    moved = set(select_lowest(list(choose_share(queries, share, counted)), most))
     if queries and not moved:
         raise UserError(
             f"{key} is {share:g}, which none of {len(queries)} {source} queries falls into; raise it"
@@ -119,7 +116,7 @@ def choose_share(queries: Sequence[str], share: float, counted: bool = False) ->
 
     If `train_queries` or `dev_from_train` has chosen the queries by the same hash, far more or fewer than the share
     lie below it; the lowest are counted then. Otherwise the threshold decides, which cuts every collection with these
-    ids alike.
+    ids alike. A small split's hashes may all be on one side of it: the lowest are counted then, too.
 
     Args:
         counted: whether to count the lowest, because the hash is known to have chosen the queries.
@@ -127,6 +124,7 @@ def choose_share(queries: Sequence[str], share: float, counted: bool = False) ->
     expected = share * len(queries)
     deviation = math.sqrt(expected * (1 - share))
     below = {query for query in queries if compute_position(query) < share}
-    if not counted and abs(len(below) - expected) <= _CHANCE * deviation:
+    divides = 0 < len(below) < len(queries)
+    if not counted and divides and abs(len(below) - expected) <= _CHANCE * deviation:
         return below
     return set(heapq.nsmallest(round(expected), queries, key=compute_position))

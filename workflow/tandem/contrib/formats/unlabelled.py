@@ -30,7 +30,7 @@ class UnlabelledSource(DerivedSource):
         self._other = DerivedSource(job, entry, "queries") if "queries" in job.inputs else None
         has_files = job.execution.path or job.execution.files
         self._file = DatasetFiles(job).find(UNLABELLED_FILE) if has_files else None
-        self._share = entry.share
+        self._share, self._key = entry.share, job.key
         if [self._other, self._file, self._share].count(None) != 2:
             choices = f"queries_of, path (with {UNLABELLED_FILE}) and share"
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
@@ -71,4 +71,9 @@ class UnlabelledSource(DerivedSource):
     @cached_property
     def _losing(self) -> set[str]:
         training = [query for query, _, split in super().rows("queries") if split == "train"]
-        return choose_share(training, self._share) if self._share else set()
+        losing = choose_share(training, self._share) if self._share else set()
+        if self._share and len(losing) in (0, len(training)):
+            which, change = ("all", "lower") if losing else ("none", "raise")
+            falls = f"which {which} of {len(training)} train queries falls into; {change} it"
+            raise UserError(f"dataset {self._key}: share is {self._share:g}, {falls}")
+        return losing
