@@ -76,6 +76,17 @@ def test_the_first_long_word_is_broken_and_the_rest_stays():
     assert break_words("42 + 1", "drop", 1, Chosen()) == "42 + 1"
 
 
+@pytest.mark.parametrize("kind", ["swap", "drop", "double"])
+@pytest.mark.parametrize(
+    "text", ["हिन्दी किताब कहाँ है", "বাংলা বই কোথায়", "اللُّغَةُ العَرَبِيَّة", "e\u0301te\u0301"]
+)
+def test_a_word_with_vowel_signs_is_broken_as_any_other(kind, text):
+    """Its letters alone are too few to swap one, or to leave one out."""
+    broken = perturb(text, kind, "q1", 42)
+    assert broken != text
+    assert sum(a != b for a, b in zip(broken.split(), text.split(), strict=True)) == 1
+
+
 def test_case_and_order_by_hand():
     assert perturb("how do Otters", "case", "q", 1) == "HOW DO OTTERS"
     shuffled = perturb("how do otters crack shells", "order", "q", 1)

@@ -16,6 +16,10 @@ _UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{
 _RUN = regex.compile(
     rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+"
 )
+# Parts of words that Python's `\w` leaves out: vowel signs of Hindi and Bengali, short vowels of Arabic, accents apart.
+MARKS = "".join(
+    sign for sign in map(chr, range(0x300, 0x1F000)) if unicodedata.category(sign)[0] == "M"
+)
 # a word that a larger share of the passages holds says nothing about a query's topic
 _COMMON_SHARE = 0.1
 _SHORTEST_CORRECTED = 5  # letters; shorter words have neighbours by chance

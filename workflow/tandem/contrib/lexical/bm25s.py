@@ -18,7 +18,6 @@ where df of the N passages have the term in a searched field, and means are over
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -38,7 +37,7 @@ from tandem.data.rows import Rows
 from tandem.data.runs import order_by_score
 from tandem.data.text import load_segmenter
 from tandem.errors import UserError
-from tandem.extras.words import LUCENE_STOP_WORDS
+from tandem.extras.words import LUCENE_STOP_WORDS, MARKS
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.retrieval.lexical import LexicalQuery, LexicalRanking
 from tandem.stages.data import FORMULAS, Bm25Variant
@@ -53,13 +52,9 @@ NUMBERS_PER_BLOCK = 1 << 16  # passages, and then terms, whose numbers are in fl
 _SMALLEST_K1 = 1e-9  # a k1 that float32 scores do not distinguish from 0
 _QUERIES_AHEAD = 64  # queries that a thread may be ahead of the reader
 _CACHED_WORDS = 1 << 20  # words whose term is cached: texts repeat words
-# Parts of words that Python's `\w` leaves out: vowel signs of Hindi and Bengali, short vowels of Arabic, accents apart.
-_MARKS = "".join(
-    sign for sign in map(chr, range(0x300, 0x1F000)) if unicodedata.category(sign)[0] == "M"
-)
-_PIECE = rf"\w+(?:[{_MARKS}]+\w*)*"
+_PIECE = rf"\w+(?:[{MARKS}]+\w*)*"
 _WORD = re.compile(
-    rf"{_PIECE}(?:(?:(?<=[^\W\d]|[{_MARKS}])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d)){_PIECE})*"
+    rf"{_PIECE}(?:(?:(?<=[^\W\d]|[{MARKS}])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d)){_PIECE})*"
 )
 
 
