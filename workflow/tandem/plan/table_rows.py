@@ -63,16 +63,22 @@ class LayoutRows:
             try:
                 scored += [self._scored(row, group, seed) for seed in seeds]
             except Unavailable as error:
-                planned = PlannedRow(
-                    system=row.system, first_stage=row.first_stage, column=group, absent=str(error)
+                absent.append(
+                    PlannedRow(
+                        system=row.system,
+                        first_stage=row.first_stage,
+                        column=group,
+                        absent=str(error),
+                    )
                 )
-                absent.append(planned)
-            except UserError as error:  # of what the row changes: else the configuration had it
-                at = f"{file}: "
-                lines = (
-                    line if line.startswith(at) else f"{at}{row.system}: {line}"
+            except UserError as error:
+                if not row.with_:
+                    raise
+                # Some lines begin with the file already.
+                lines = [
+                    f"{file}: {row.system}: {line.removeprefix(f'{file}: ')}"
                     for line in str(error).splitlines()
-                )
+                ]
                 raise UserError("\n".join(lines)) from None
         _check_first_stages(file, self.layout, scored)
         scored = _mark_equal(self.layout, scored)
@@ -109,7 +115,6 @@ class LayoutRows:
         """Return a row's score for the columns of one dataset, with one seed; `Unavailable` if these are skipped."""
         if group in self.skipped:
             raise Unavailable(self.skipped[group])
-        file = self.file
         changes, dataset = self._changes(row, group, seed)
         planner = self.planners.of(changes)
         # Audits are of the dataset itself, from which the variant is made, and use one seed and the models of the
@@ -119,10 +124,10 @@ class LayoutRows:
         if row.variant:
             name = f"{dataset}-{row.variant}"
             planner = self.planners.of({**changes, "train_on": name})
-            enter_variant = _find_registered(plans_variant, row.variant, str(file))
+            enter_variant = _find_registered(plans_variant, row.variant, str(self.file))
             enter_variant(planner.ctx, name, audited.ctx, dataset)
 
-        stage = _score(planner, audited, row, self.layout, str(file), dataset)
+        stage = _score(planner, audited, row, self.layout, str(self.file), dataset)
         run = stage.upstream.get("run")
         own_changes = self._stand_ins.changed(row.with_)
         replaced = []

@@ -65,7 +65,9 @@ def plan_model(ctx: Context, name: str) -> Stage:
     ctx.dataset_entry(data, f"{at}.dataset" if entry.dataset else named_by)
     require_name("models", name)
     if name in ALWAYS_THERE or name.startswith("bm25."):  # it would take their place without a word
-        raise UserError(f"{at} has the name of a run that every configuration has; name it otherwise")
+        raise UserError(
+            f"{at} has the name of a run that every configuration has; name it otherwise"
+        )
     for key in checks_training:
         if getattr(train, key, None):
             checks_training[key](ctx, at, entry, data)
