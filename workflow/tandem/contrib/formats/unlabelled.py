@@ -72,8 +72,7 @@ class UnlabelledSource(DerivedSource):
     def _losing(self) -> set[str]:
         training = [query for query, _, split in super().rows("queries") if split == "train"]
         losing = choose_share(training, self._share) if self._share else set()
-        if self._share and len(losing) in (0, len(training)):
-            which, change = ("all", "lower") if losing else ("none", "raise")
-            falls = f"which {which} of {len(training)} train queries falls into; {change} it"
+        if self._share and not losing:
+            falls = f"which none of {len(training)} train queries falls into; raise it"
             raise UserError(f"dataset {self._key}: share is {self._share:g}, {falls}")
         return losing
