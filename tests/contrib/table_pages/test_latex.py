@@ -58,7 +58,7 @@ def test_every_special_character_is_escaped():
         == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
     )
     assert quote_latex("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
-    assert quote_latex("*ours") == "{*}ours"
+    assert quote_latex("*ours | A") == r"{*}ours \ensuremath{|} A"
     assert all(ord(character) < 128 for character in quote_latex("".join(LATEX_ESCAPES)))
 
 

@@ -26,7 +26,7 @@ _EMPTY_CELLS = ("", "–")  # cells without a value
 _LATEX_MATH = {
     "▲": r"\bigtriangleup", "▼": r"\bigtriangledown", "†": r"^{\dagger}", "‡": r"^{\ddagger}", "Δ": r"\Delta",
     "<": "<", ">": ">", "−": "-", "±": r"\pm", "×": r"\times", "≥": r"\geq", "≤": r"\leq", "→": r"\to", "·": r"\cdot",
-    "‖": r"\Vert",
+    "|": "|", "‖": r"\Vert",
 }  # fmt: skip
 LATEX_ESCAPES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
