@@ -12,6 +12,7 @@ from tandem.contrib.validation import segments
 from tandem.contrib.validation.outcomes import warn_of_few_queries
 from tandem.contrib.validation.within import start_validation
 from tandem.extras.validation.validation_points import read_points
+from tandem.negatives.candidates import run as draw
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.training import stage
@@ -173,3 +174,20 @@ def test_queries_that_are_validated_on_are_not_learned_from(quick_job, dataset):
     assert len(apart) == len(known.look_up(apart)[1]) == 2
     assert len(learned.look_up(apart)[1]) == 0
     assert learned.look_up(lists.queries)[1].tolist() == known.look_up(lists.queries)[1].tolist()
+
+
+def test_lists_of_dev_queries_keep_their_known_positives(
+    model_job, make_job, dataset, tokens, runs, tmp_path
+):
+    """Who learns from dev, too, has a step that does not depend on whether dev validates it."""
+    params = {"first_rank": 1, "depth": 9, "negatives": None, "split": "dev", "seed": 1}
+    inputs = {"dataset": dataset, "run": runs["dev"], "tokens": tokens}
+    draw(make_job("candidates", tmp_path / "dev-0123456789", params, inputs))
+    more = {"candidates.1": open_artifact(tmp_path / "dev-0123456789")}
+    job = model_job("dual", tmp_path / "de-0123456789", {"choose": "dev"}, more=more)
+    data, drawn = NumberedCollection.of(dataset, False, "dev"), read_training_lists(job)
+    known = data.list_positives(drawn)
+    started = start_validation(job, drawn, known, data)
+    assert len(started.lists) == len(drawn) == 40
+    pairs = known.look_up(drawn.queries)[1].tolist()
+    assert started.positives.look_up(drawn.queries)[1].tolist() == pairs

@@ -61,7 +61,7 @@ class Validating:
 
     Attributes:
         lists: lists that are trained on.
-        positives: known positives, without those of queries that are validated on.
+        positives: known positives, without those of queries that are set apart.
         validation: queries and passages that are validated on.
         validations: number of validations after that of the start, if `train.validate_every` is not set.
         every: steps between two validations.
@@ -175,10 +175,11 @@ def start_validation(
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
+        positives = positives.without(validation.batch.queries)
     if validation is None:
         return None
     is_segment = job.params.until is not None
-    return Validating(lists, positives.without(validation.batch.queries), validation, is_segment)
+    return Validating(lists, positives, validation, is_segment)
 
 
 def is_exhausted(train: Train, history: Sequence[ValidationPoint]) -> bool:
