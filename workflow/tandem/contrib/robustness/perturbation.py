@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from tandem.extras.words import MARKS
 
-_LETTERS = re.compile(rf"[^\W\d_]+(?:[{MARKS}]+[^\W\d_]*)*")  # letters of any script, with their marks
+# letters of any script, with their marks
+_LETTERS = re.compile(rf"[^\W\d_]+(?:[{MARKS}]+[^\W\d_]*)*")
 # least number of letters of a word that gets a typo, if any word is that long: short words are mostly function words
 FEWEST_LETTERS = 4
 # rows of a US keyboard; each is half a key further right than the row above
