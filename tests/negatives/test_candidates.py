@@ -12,6 +12,7 @@ from listed import listed_rows
 
 from tandem.config.models import Denoise
 from tandem.config.references import parameters_of
+from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.drawn_lists import describe_lists, explain_nothing_drawn, warn_of_judges
 from tandem.models.ragged import Ragged
@@ -188,6 +189,26 @@ def test_the_stage_draws_the_same_bytes_twice(make_job, dataset, tokens, train_r
     assert report["dropped"]["known positive"] == 20
     assert report["lists"] == {"undenoised": 20}
     assert report["too_few"] == 0
+
+
+def test_lists_are_drawn_from_a_run_that_scores_everything_alike(
+    make_job, write_ranked, dataset, tokens, tmp_path
+):
+    """Ties are stored as scores that fall by float32's smallest steps, of which there are fewer than bins."""
+    collection = Collection(dataset)
+    docs = collection.doc_ids().to_pylist()[:9]
+    tied = write_ranked(
+        "bm25",
+        tmp_path / "tied-0123456789",
+        {"depth": 9},
+        {"dataset": dataset},
+        ((query, docs, np.ones(9)) for query in collection.queries("train")),
+    )
+    inputs = {"dataset": dataset, "run": tied, "tokens": tokens}
+    _, report = stage(make_job, tmp_path / "a-0123456789", inputs)
+    assert report["lists"] == {"undenoised": 20}
+    relevant = report["dropped"]["known positive"]
+    assert sum(report["histogram"]["negatives"]) == 20 * 9 - relevant
 
 
 def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cross_model, tmp_path):

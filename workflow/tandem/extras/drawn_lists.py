@@ -22,7 +22,10 @@ def describe_lists(report: NegativesReport) -> dict[str, object]:
     """Return report.json: the counts, and percentiles and a histogram of the scores."""
     joined = report.join_scores()
     every = np.concatenate(list(joined.values()))
-    edges = np.histogram_bin_edges(every, _BINS) if len(every) else np.linspace(0, 1, _BINS + 1)
+    edges = np.linspace(0, 1, _BINS + 1)
+    if len(every):
+        # float32 may have fewer numbers than edges from the lowest to the highest: of ties, or of a judge at chance
+        edges = np.histogram_bin_edges(np.array([every.min(), every.max()], np.float64), _BINS)
     shares = {f"{value:g}": round(share, 6) for value, share in share_below(report).items()}
     return {
         "queries": report.queries,
