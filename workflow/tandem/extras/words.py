@@ -17,6 +17,7 @@ _RUN = regex.compile(
     rf"(?V1)(?P<unspaced>[{_UNSPACED_SCRIPTS}]+)|[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED_SCRIPTS}]]+"
 )
 # Parts of words that Python's `\w` leaves out: vowel signs of Hindi and Bengali, short vowels of Arabic, accents apart.
+# They are listed for patterns of `re`, whose `\w` has ² and ½, too; that of `regex` has marks, but not these.
 MARKS = "".join(
     sign for sign in map(chr, range(0x300, 0x1F000)) if unicodedata.category(sign)[0] == "M"
 )
